@@ -1,0 +1,42 @@
+"""rw_sql: RisingWave-style sources as a SQL dialect inside PySpark.
+
+``connect()`` builds a Spark session that takes the statements, ``attach(spark)`` teaches an existing one. ``parse`` and
+``render`` need neither Spark nor Java; importing this package loads neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from rw_sql.session import Attached, attach, connect, detach
+    from rw_sql.syntax import parse, render
+
+__version__ = "0.1.0"
+__all__ = ["Attached", "SqlError", "attach", "connect", "detach", "parse", "render"]
+
+_HOMES = {
+    "Attached": "rw_sql.session",
+    "attach": "rw_sql.session",
+    "connect": "rw_sql.session",
+    "detach": "rw_sql.session",
+    "parse": "rw_sql.syntax",
+    "render": "rw_sql.syntax",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rw_sql' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext rw_sql``: brings the ``%%rw`` cell magic."""
+    from rw_sql.magics import load
+
+    load(shell)

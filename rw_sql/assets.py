@@ -1,0 +1,36 @@
+"""Finds the three data folders (``grammar``, ``catalog``, ``sources``) in a checkout, a wheel or a zip.
+
+A wheel carries them as ``rw_sql/_assets/<folder>``; a checkout has them beside the package. Both are read through
+``importlib.resources``, never by file path, so that an import from a zip works too.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+Folder = Literal["grammar", "catalog", "sources"]
+
+
+def _folder(name: Folder) -> Traversable:
+    packed = files("rw_sql").joinpath("_assets", name)
+    if packed.is_dir():
+        return packed
+    return Path(__file__).parent.parent / name
+
+
+@cache
+def read_asset(folder: Folder, name: str) -> str:
+    """The text of one data file. Raises FileNotFoundError where there is none."""
+    return _folder(folder).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def list_assets(folder: Folder, suffix: str) -> tuple[str, ...]:
+    """The names in a data folder that end in ``suffix``, sorted."""
+    return tuple(sorted(entry.name for entry in _folder(folder).iterdir() if entry.name.endswith(suffix)))

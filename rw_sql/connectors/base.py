@@ -1,0 +1,136 @@
+"""What a connector is: option spec, split codec, enumerator, validation and reader.
+
+The built-in ones and third parties' are found through the entry-point group ``rw_sql.connectors``.
+A split state is always *the next record to read*, never the last one read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.spec import ConnectorSpec
+
+RESOLVE_TIMEOUT_SECONDS = 10.0
+"""How long validation and discovery may wait for an upstream before they call it unreachable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitState:
+    """Where one split stands: ``offset`` is the next record to read.
+
+    ``incarnation`` tells one life of the upstream's split from another (Kafka: topic id), ``cluster`` one upstream
+    from another (Kafka: cluster id); None where unknown. Stored as JSON by :meth:`Connector.encode_state`.
+    """
+
+    split: str
+    offset: int
+    cluster: str | None = None
+    incarnation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamSplit:
+    """What the upstream says of one split: it holds the records ``[start, end)``."""
+
+    split: str
+    start: int
+    end: int
+    cluster: str | None = None
+    incarnation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """A look at the upstream at one moment. ``error`` says why nothing could be seen; ``splits`` is then empty.
+
+    ``missing`` names what the options ask for and the upstream does not have (topics).
+    """
+
+    splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
+    cluster: str | None = None
+    error: str | None = None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the upstream answered."""
+        return self.error is None
+
+
+class Connector(Protocol):
+    """One kind of upstream. An instance holds no connection and no state; one serves all sources of its kind.
+
+    ``options`` below are a source's whole WITH list with references resolved (connection merged in, secrets replaced
+    by their values), checked against the spec, without ``connector``.
+    """
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options it takes, from ``sources/<name>.toml``."""
+        ...
+
+    def is_shareable(self) -> bool:
+        """Whether one reader can serve all dependents of a source."""
+        ...
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together. Reaches no upstream. Raises SqlError INVALID_PROPERTY / MISSING_PROPERTY."""
+        ...
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """Lists the splits the options name, with their bounds. Never raises for the upstream's faults: see Upstream."""
+        ...
+
+    def offsets_at(
+        self, options: Mapping[str, str], milliseconds: int, splits: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, int]:
+        """Per split, the offset of the first record at or after a time (its end where there is none)."""
+        ...
+
+    def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
+        """Where a split without a state begins, by ``scan.startup.mode``; ``at_times`` answers for timestamp mode."""
+        ...
+
+    def startup_time(self, options: Mapping[str, str]) -> int | None:
+        """Milliseconds since the epoch that ``scan.startup.mode = 'timestamp'`` asks for, else None."""
+        ...
+
+    def split_topic(self, split: str) -> str:
+        """The upstream part that a split belongs to (Kafka: its topic). Splits of two topics never share positions."""
+        ...
+
+    def resolve_split(self, options: Mapping[str, str], written: str) -> str:
+        """The split id for what a statement wrote: Kafka takes ``'0'`` for ``'orders:0'`` where there is one topic."""
+        ...
+
+    def encode_state(self, state: SplitState) -> str:
+        """The state as JSON, keys sorted."""
+        ...
+
+    def decode_state(self, split: str, text: str) -> SplitState:
+        """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE naming what is wrong."""
+        ...
+
+    def read_stream(
+        self, spark: SparkSession, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
+    ) -> DataFrame:
+        """A streaming DataFrame of exactly the splits in ``positions``, each from its position.
+
+        Columns: ``_rw_split`` string, ``_rw_offset`` long, ``key`` binary, ``value`` binary, ``partition`` string,
+        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` bounds one batch.
+        """
+        ...
+
+    def read_positions(self, source_offset: str) -> dict[str, int]:
+        """The next offset per split out of a Spark offset entry of this reader (one line of ``offsets/N``)."""
+        ...
+
+    def spark_packages(self) -> tuple[str, ...]:
+        """``ivy://`` coordinates that ADD JAR must load before the first read; empty for a Python reader."""
+        ...

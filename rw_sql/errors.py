@@ -1,0 +1,170 @@
+"""Every error a user can meet: its code, its SQLSTATE, where it points, and how it reads.
+
+Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused, ``RW4xx`` upstream and runtime.
+A code is never reused. SQLSTATE values follow PostgreSQL's appendix A.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A place in a statement's text: character offsets ``[start, end)`` and the 1-based line and column of ``start``."""
+
+    start: int
+    end: int
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """One kind of error. ``title`` says what went wrong in general; the message of an error names the object."""
+
+    code: str
+    sqlstate: str
+    title: str
+
+
+SYNTAX_ERROR = ErrorCode("RW101", "42601", "the text is not a statement")
+UNTERMINATED = ErrorCode("RW102", "42601", "a string, quoted name or comment does not end")
+INVALID_EXPRESSION = ErrorCode("RW103", "42601", "an expression or query is not SQL")
+TOO_COMPLEX = ErrorCode("RW104", "54001", "the statement is nested too deeply or too long")
+DUPLICATE_CLAUSE = ErrorCode("RW105", "42601", "something is given twice")
+
+DUPLICATE_OBJECT = ErrorCode("RW201", "42710", "the name is taken")
+UNDEFINED_OBJECT = ErrorCode("RW203", "42704", "the object does not exist")
+UNKNOWN_PROPERTY = ErrorCode("RW204", "42704", "the connector has no such property")
+UNDEFINED_COLUMN = ErrorCode("RW205", "42703", "the column does not exist")
+UNSUPPORTED_TYPE = ErrorCode("RW206", "42704", "the type does not exist")
+MISSING_PROPERTY = ErrorCode("RW207", "42601", "a required property is missing")
+INVALID_PROPERTY = ErrorCode("RW208", "22023", "a property's value is not valid")
+UNKNOWN_SPLIT = ErrorCode("RW209", "42704", "the source has no such split")
+INVALID_SPLIT_STATE = ErrorCode("RW210", "22023", "a split's state is not valid")
+OFFSET_OUT_OF_RANGE = ErrorCode("RW211", "22003", "an offset lies outside of what the upstream holds")
+INVALID_DEFINITION = ErrorCode("RW212", "42P17", "the definition contradicts itself")
+UNKNOWN_PARAMETER = ErrorCode("RW213", "42704", "the parameter does not exist")
+INVALID_PARAMETER = ErrorCode("RW214", "22023", "the parameter's value is not valid")
+INVALID_QUERY = ErrorCode("RW215", "42P17", "the query cannot be kept up to date")
+
+NOT_SUPPORTED = ErrorCode("RW301", "0A000", "the statement is understood but cannot be run here")
+CONNECTOR_IS_FIXED = ErrorCode("RW302", "0A000", "a connector never changes")
+UNSAFE_OPERATIONS_OFF = ErrorCode("RW303", "55000", "unsafe operations are switched off")
+CONFIRMATION_NEEDED = ErrorCode("RW304", "55000", "nobody confirmed the unsafe operation")
+SOURCE_IS_RUNNING = ErrorCode("RW305", "55006", "the source must be paused")
+DEPENDENTS_EXIST = ErrorCode("RW306", "2BP01", "other objects depend on it")
+INVALID_CONFIRMATION = ErrorCode("RW307", "22023", "the confirmation does not fit")
+METASTORE_IS_NEWER = ErrorCode("RW308", "0A000", "a newer rw_sql wrote this metastore")
+CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the same things")
+SPLITS_UNKNOWN = ErrorCode("RW310", "55000", "the source's splits are not known yet")
+
+UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")
+UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream does not hold what the source names")
+INVALID_OFFSETS_FILE = ErrorCode("RW403", "22030", "the offsets file cannot be used")
+JAVA_MISSING = ErrorCode("RW404", "58000", "Java is missing or too old")
+DELTA_MISSING = ErrorCode("RW405", "58000", "the Spark session was built without Delta Lake")
+NOT_APPLIED_YET = ErrorCode("RW406", "57014", "the statement is committed but not applied yet")
+NO_SESSION = ErrorCode("RW407", "55000", "no Spark session is attached")
+FILE_UNREADABLE = ErrorCode("RW408", "58P01", "a file cannot be read")
+
+
+class SqlError(Exception):
+    """What a statement raises: one sentence with a code, the place it points at and a hint that can be typed.
+
+    ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
+    1-based, or None where the error has no place in a text. ``str(error)`` is the whole text, caret included.
+    """
+
+    def __init__(
+        self,
+        kind: ErrorCode,
+        message: str,
+        *,
+        hint: str | None = None,
+        span: Span | None = None,
+        text: str | None = None,
+        file: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+        self.span = span
+        self.text = text
+        self.file = file
+        self.detail = detail
+
+    @property
+    def code(self) -> str:
+        """The code, like ``RW203``."""
+        return self.kind.code
+
+    @property
+    def sqlstate(self) -> str:
+        """The five characters that PostgreSQL clients know."""
+        return self.kind.sqlstate
+
+    @property
+    def line(self) -> int | None:
+        """The 1-based line in the text (of the whole script, where there is one)."""
+        return self.span.line if self.span else None
+
+    @property
+    def column(self) -> int | None:
+        """The 1-based column in the line."""
+        return self.span.column if self.span else None
+
+    def located(self, text: str, file: str | None = None) -> SqlError:
+        """This error, told which text its span points into; the first text told wins."""
+        if self.text is None:
+            self.text = text
+        if self.file is None:
+            self.file = file
+        return self
+
+    def render(self) -> str:
+        """The message as a user reads it: code, place, caret, preview if any, hint."""
+        where = f"{self.file}: " if self.file else ""
+        lines = [f"{where}{self.code}: {self.message}"]
+        if self.span is not None and self.text is not None:
+            lines += _caret(self.text, self.span)
+        if self.detail:
+            lines += [self.detail]
+        if self.hint:
+            lines += [f"HINT: {self.hint}"]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython's hook: a notebook shows the message and no traceback."""
+        return self.render().splitlines()
+
+
+_WIDEST_LINE = 160
+
+
+def _caret(text: str, span: Span) -> list[str]:
+    start = text.rfind("\n", 0, span.start) + 1
+    stop = text.find("\n", span.start)
+    line = text[start:] if stop < 0 else text[start:stop]
+    at = span.start - start
+    width = max(1, min(span.end, start + len(line)) - span.start)
+    left = max(0, at + min(width, 40) - _WIDEST_LINE + 20) if len(line) > _WIDEST_LINE else 0
+    shown = line[left : left + _WIDEST_LINE].replace("\t", " ")
+    label = f"LINE {span.line}: "
+    return [label + shown, " " * (len(label) + at - left) + "^" * min(width, max(1, len(shown) - (at - left)))]
+
+
+def near_names(wanted: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """Up to ``most`` of the ``known`` names that look like ``wanted``, best first."""
+    return get_close_matches(wanted, sorted(known), n=most, cutoff=0.6)

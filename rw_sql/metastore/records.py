@@ -1,0 +1,252 @@
+"""What the metastore holds, as frozen records. Stored as JSON in the ``record`` column of ``objects``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """A source. ``definition`` is its canonical CREATE SOURCE text; the other fields follow from it.
+
+    ``options`` is the WITH list as (key, canonical literal) pairs in the order written: a text is quoted
+    (``'orders'``), a reference is not (``secret s``). ``shape`` names the columns and the decoding that the log was
+    made with; a change of it raises ``generation`` (a new log).
+    """
+
+    id: int
+    name: str
+    definition: str
+    connector: str
+    options: tuple[tuple[str, str], ...]
+    is_shared: bool
+    generation: int = 1
+    created_at_ms: int = 0
+    kind: str = field(default="source", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaterializedViewRecord:
+    """A materialized view. ``inputs`` are the ids of the sources and views its query reads.
+
+    ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
+    replaced (aggregates); empty where they are only appended.
+    """
+
+    id: int
+    name: str
+    definition: str
+    query: str
+    inputs: tuple[int, ...]
+    schema: str
+    keys: tuple[str, ...] = ()
+    generation: int = 1
+    created_at_ms: int = 0
+    kind: str = field(default="materialized_view", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRecord:
+    """A hold on one source (``source_id``) or on all (None). A source runs only if none holds it."""
+
+    id: int
+    name: str
+    source_id: int | None
+    reason: str | None = None
+    kind: str = field(default="pause", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterRecord:
+    """A system parameter set by ALTER SYSTEM SET; ``value`` is its text."""
+
+    id: int
+    name: str
+    value: str
+    kind: str = field(default="parameter", init=False)
+
+
+ObjectRecord = SourceRecord | MaterializedViewRecord | PauseRecord | ParameterRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedSplit:
+    """A split that a fragment reads, since the statement with this epoch."""
+
+    fragment: str
+    split: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """A split's position as a statement set it: ``state`` is the connector's JSON, ``epoch`` the statement's.
+
+    ``log_version`` is the version of the fragment's log when it was set: commits after it, of runs that started at or
+    after ``epoch``, move the position on.
+    """
+
+    fragment: str
+    split: str
+    state: str
+    epoch: int
+    log_version: int = -1
+
+
+# What one operation changes. The store adds the before-images.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutObject:
+    """Creates an object or replaces its record."""
+
+    record: ObjectRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropObject:
+    """Removes an object."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignSplits:
+    """Adds splits to those a fragment reads."""
+
+    fragment: str
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnassignSplits:
+    """Takes splits from those a fragment reads; their states stay."""
+
+    fragment: str
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutSplitStates:
+    """Sets positions: split → the connector's JSON."""
+
+    fragment: str
+    states: Mapping[str, str]
+    log_version: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetSplitStates:
+    """Removes positions."""
+
+    fragment: str
+    splits: tuple[str, ...]
+
+
+Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates | ForgetSplitStates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One statement that changes anything, before it is committed. ``statement`` is canonical and redacted.
+
+    ``kind`` is the statement's words (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` the
+    names it affects, dependents included. ``plan`` is EXPLAIN's text. ``prediction`` is JSON for the proof afterwards.
+    """
+
+    kind: str
+    statement: str
+    objects: tuple[str, ...]
+    changes: tuple[Change, ...]
+    is_unsafe: bool = False
+    reason: str | None = None
+    plan: str = ""
+    prediction: str | None = None
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationRecord:
+    """A committed operation as the log of record holds it. ``changes``, ``before`` are JSON; times are milliseconds.
+
+    ``outcome`` is None while nobody has reported one, else 'applied', 'committed' or 'failed: …'.
+    """
+
+    epoch: int
+    kind: str
+    statement: str
+    objects: tuple[str, ...]
+    is_unsafe: bool
+    actor: str
+    at_ms: int
+    reason: str | None
+    plan: str
+    changes: str
+    before: str
+    prediction: str | None
+    outcome: str | None = None
+    duration_ms: int | None = None
+
+
+# Facts of the running jobs: they advance no epoch.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who runs the jobs of this warehouse. Pids are of ``host``; ``process_start`` tells a reused pid from the old one.
+
+    ``applied_epoch`` is the newest epoch that the owner's reconciler brought into the world.
+    """
+
+    owner: str
+    host: str
+    python_pid: int
+    jvm_pid: int
+    python_start: str
+    jvm_start: str
+    taken_at_ms: int
+    heartbeat_ms: int
+    expires_ms: int
+    applied_epoch: int
+    is_released: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One start of a job. Runs of one job are numbered from 1; a later one fences all earlier ones."""
+
+    job: str
+    run: int
+    epoch: int
+    owner: str
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """What a job is doing. ``state`` is RUNNING, PAUSED, IDLE (no reader), STALLED, STARTING or STOPPED."""
+
+    job: str
+    object_id: int
+    state: str
+    reason: str | None = None
+    last_error: str | None = None
+    run: int | None = None
+    restarts: int = 0
+    updated_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedPosition:
+    """A split's position as its ingest noted it at a barrier that matters, up to ``log_version`` of the log."""
+
+    fragment: str
+    split: str
+    state: str
+    epoch: int
+    run: int
+    log_version: int

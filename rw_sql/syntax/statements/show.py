@@ -1,0 +1,50 @@
+"""Statements that only look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rw_sql.syntax.statements.common import Name, Statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowObjects(Statement):
+    """``SHOW {SOURCES | MATERIALIZED VIEWS | JOBS | …} [FROM schema] [LIKE 'p' | ILIKE 'p' | WHERE e]``.
+
+    ``kind`` is upper case, as written: SOURCES, MATERIALIZED VIEWS, JOBS, TABLES, SINKS, CONNECTIONS, SECRETS, ….
+    """
+
+    kind: str
+    schema: str | None = None
+    like: str | None = None
+    ilike: str | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowSourceSplits(Statement):
+    """``SHOW SOURCE SPLITS n``."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowUnsafeOperations(Statement):
+    """``SHOW UNSAFE OPERATIONS [FOR n]``."""
+
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowCreate(Statement):
+    """``SHOW CREATE {SOURCE | MATERIALIZED VIEW | TABLE | …} n``; ``kind`` is upper case."""
+
+    kind: str
+    name: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describe(Statement):
+    """``DESCRIBE n``."""
+
+    name: Name

@@ -1,0 +1,221 @@
+"""Statements that make, drop and change sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rw_sql.syntax.statements.common import (
+    ColumnDefinition,
+    FormatEncode,
+    IncludeColumn,
+    Name,
+    NullValue,
+    NumberValue,
+    Option,
+    OptionKey,
+    Span,
+    Statement,
+    TextValue,
+    at,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSource(Statement):
+    """``CREATE SOURCE [IF NOT EXISTS] n [(columns)] [INCLUDE …] [WITH (…)] [FORMAT … ENCODE …]``."""
+
+    name: Name
+    if_not_exists: bool = False
+    is_temporary: bool = False
+    columns: tuple[ColumnDefinition, ...] = ()
+    include: tuple[IncludeColumn, ...] = ()
+    options: tuple[Option, ...] = ()
+    format: FormatEncode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropSource(Statement):
+    """``DROP SOURCE [IF EXISTS] n [CASCADE | RESTRICT]``."""
+
+    name: Name
+    if_exists: bool = False
+    is_cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSourceUnsafeSet(Statement):
+    """``ALTER SOURCE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [WITH (VALIDATE = bool)] [REASON 'text']``."""
+
+    name: Name
+    set_options: tuple[Option, ...] = ()
+    unset_options: tuple[OptionKey, ...] = ()
+    is_validated: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseSource(Statement):
+    """``PAUSE SOURCE n [REASON 'text']``."""
+
+    name: Name
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseAllSources(Statement):
+    """``PAUSE ALL SOURCES [REASON 'text']``."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeSource(Statement):
+    """``RESUME SOURCE n [REASON 'text']``."""
+
+    name: Name
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeAllSources(Statement):
+    """``RESUME ALL SOURCES [REASON 'text']``."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitId:
+    """A split as a statement names it: ``'orders:0'``, or ``'0'`` where the source has one topic."""
+
+    id: str
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetSourceSplits(Statement):
+    """``RESET SOURCE SPLITS n [FOR SPLITS ('id', …)] [WITH (REDISCOVER, FORGET_OFFSETS, VALIDATE = bool)] [REASON]``."""
+
+    name: Name
+    splits: tuple[SplitId, ...] = ()
+    is_rediscovering: bool = True
+    is_forgetting_offsets: bool = False
+    is_validated: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitEntry:
+    """``'split' = state``: a number (the next offset to read), a state as JSON text, or NULL to reset the split."""
+
+    split: SplitId
+    value: NumberValue | TextValue | NullValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectValues:
+    """``VALUES ('split' = state, …)``."""
+
+    entries: tuple[SplitEntry, ...]
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectFromFile:
+    """``FROM FILE 'path'``."""
+
+    path: str
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectFromGroup:
+    """``FROM GROUP 'consumer group'``: its committed offsets."""
+
+    group: str
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectFromCheckpoint:
+    """``FROM CHECKPOINT 'path'``: a Structured Streaming checkpoint's newest committed offsets."""
+
+    path: str
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectFromSource:
+    """``FROM SOURCE other``: where another source stands."""
+
+    source: Name
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectTo:
+    """``TO EARLIEST | LATEST``: ``where`` is 'earliest' or 'latest'."""
+
+    where: str
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectToOffset:
+    """``TO OFFSET n``: the same next offset in every split."""
+
+    offset: int
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectToTimestamp:
+    """``TO TIMESTAMP '2026-01-31 08:00:00+01:00'``: the first record at or after it. A zone must be written."""
+
+    timestamp: str
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectShift:
+    """``TO SHIFT ±n``: records, relative to where each split stands."""
+
+    records: int
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectBack:
+    """``BACK BY INTERVAL 'text'``: to the first record at or after now minus the interval."""
+
+    interval: str
+    span: Span = at()
+
+
+InjectTarget = (
+    InjectValues
+    | InjectFromFile
+    | InjectFromGroup
+    | InjectFromCheckpoint
+    | InjectFromSource
+    | InjectTo
+    | InjectToOffset
+    | InjectToTimestamp
+    | InjectShift
+    | InjectBack
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectSourceOffsets(Statement):
+    """``INJECT SOURCE OFFSETS n target [FOR SPLITS (…)] [ALLOW …] [WITH (CONVENTION, VALIDATE)] [REASON 'text']``.
+
+    ``allow`` holds upper-case words of GAPS, DUPLICATES, CLAMP. ``convention`` is 'next' or 'last_seen'.
+    """
+
+    name: Name
+    target: InjectTarget
+    splits: tuple[SplitId, ...] = ()
+    allow: tuple[str, ...] = ()
+    convention: str = "next"
+    is_validated: bool = True
+    reason: str | None = None
