@@ -1,0 +1,55 @@
+# Every target does its own set-up: a fresh clone needs Python 3.11+, Java 17+ and nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench bench-quick proof clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(READY) ## make .venv with rw_sql and all that its tests and demo need
+
+# A registry that answers badly once should not fail a build, and the demo's flights are needed by nothing else: pip is
+# tried again, in the end without them; the demo then says that it makes its rows up.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "rw_sql needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): make PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@for extras in dev,demo dev,demo dev dev; do \
+	    echo "pip install .[$$extras]"; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$$extras]" && exit 0; \
+	done; echo "pip could not install what rw_sql needs; its messages are above"; exit 1
+	@touch $@
+
+demo: setup ## move a running source between two Kafka topics, on a year's flights of New York
+	@$(BIN)/python examples/demo.py
+
+test: setup ## all tests; they start and stop their own Kafka broker
+	$(BIN)/python -m pytest
+
+check: setup ## lint, format, types, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## rewrite the code as check wants it
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup ## every benchmark against its peer; writes bench/results.json and docs/benchmarks.md
+	$(BIN)/python -m bench
+
+bench-quick: setup ## the quick benchmarks only; writes nothing
+	$(BIN)/python -m bench --quick
+
+proof: setup ## the long proofs, each resumable; writes docs/proof/
+	$(BIN)/python -m proof
+
+clean: ## remove what the targets above made, but not .venv
+	rm -rf .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache bench/.work proof/.work
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,54 @@
+"""What Spark needs of the machine before it can start: a Java that is new enough."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from rw_sql.errors import JAVA_MISSING, SqlError
+
+OLDEST_JAVA = 17
+"""The oldest Java that Spark 4 runs on."""
+
+_NEED = f"Spark needs Java {OLDEST_JAVA} or newer"
+_HINT = f"install one (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or point JAVA_HOME at one"
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def check_java() -> None:
+    """Returns if the Java that Spark will start is new enough; raises SqlError RW404 with the fix if not.
+
+    Spark starts ``$JAVA_HOME/bin/java`` where JAVA_HOME is set and the first ``java`` on the PATH otherwise.
+    """
+    java, origin = _find_java()
+    version = _major_version(java)
+    if version is None:
+        raise SqlError(JAVA_MISSING, f"{java} ({origin}) does not run as a Java", hint=_HINT)
+    if version < OLDEST_JAVA:
+        told = f"{_NEED}, and {java} ({origin}) is Java {version}"
+        raise SqlError(JAVA_MISSING, told, hint=_HINT)
+
+
+def _find_java() -> tuple[Path, str]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not java.is_file():
+            raise SqlError(JAVA_MISSING, f"{_NEED}, and JAVA_HOME holds no {java}", hint=_HINT)
+        return java, "from JAVA_HOME"
+    found = shutil.which("java")
+    if found is None:
+        raise SqlError(JAVA_MISSING, f"{_NEED}, and there is no java on the PATH and no JAVA_HOME", hint=_HINT)
+    return Path(found), "from the PATH"
+
+
+def _major_version(java: Path) -> int | None:
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(told.stderr + told.stdout)
+    return int(match[1]) if match else None
