@@ -1,0 +1,7 @@
+"""Run inside the pyspark shell that ``rw-sql pyspark`` starts, in its namespace: attaches its session."""
+
+import rw_sql
+
+rw_sql.attach(spark)  # type: ignore[name-defined]  # noqa: F821  # the shell made it
+sql = spark.sql  # type: ignore[name-defined]  # noqa: F821
+print("rw_sql is attached: spark.sql and sql take its statements.")
