@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.box import MARKDOWN, ROUNDED
 from rich.console import Console
@@ -14,60 +13,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import DataFrame
-
-MOST_ROWS = 1000
-"""How many rows of a result are shown; a script that wants more writes them to a table."""
+    from rw_sql.results import Rows
 
 # A pipe has no width: a table is laid out as wide as it is, and whoever reads it scrolls or cuts.
 _NO_WIDTH = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """A result as it is shown: every cell is text, None where the value is NULL. ``has_more``: the result goes on."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str | None, ...], ...]
-    has_more: bool = False
-
-    @property
-    def count(self) -> str:
-        """How many rows there are, in words: ``3 rows``, ``the first 1000 rows``."""
-        count = f"{len(self.rows)} row{'' if len(self.rows) == 1 else 's'}"
-        return f"the first {count}" if self.has_more else count
-
-
-def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
-    """Runs a query's DataFrame and takes at most ``most`` rows of it."""
-    taken = result.take(most + 1)
-    return Rows(
-        columns=tuple(result.columns),
-        rows=tuple(tuple(cell_text(value) for value in row) for row in taken[:most]),
-        has_more=len(taken) > most,
-    )
-
-
-def cell_text(value: Any) -> str | None:
-    """A value as a table shows it: booleans and NULL as SQL writes them, bytes in hexadecimal, arrays in brackets."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes | bytearray):
-        return "\\x" + value.hex()
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{cell_text(key)}: {_inner(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, tuple) and hasattr(value, "asDict"):
-        return cell_text(value.asDict())
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_inner(item) for item in value) + "]"
-    return str(value)
-
-
-def _inner(value: Any) -> str:
-    text = cell_text(value)
-    return "NULL" if text is None else text
 
 
 def console_for(stream: TextIO | None = None) -> Console:

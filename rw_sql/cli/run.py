@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from rw_sql.cli.output import console_for, print_rows, read_rows
+from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.results import read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

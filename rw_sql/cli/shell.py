@@ -18,9 +18,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 from rich.text import Text
 
-from rw_sql.cli.output import console_for, print_error, print_rows, read_rows
+from rw_sql.cli.output import console_for, print_error, print_rows
 from rw_sql.cli.question import ask_at_terminal
 from rw_sql.errors import SqlError
+from rw_sql.results import read_rows
 from rw_sql.syntax.scan import PUNCTUATION, scan
 
 if TYPE_CHECKING:

@@ -1,0 +1,12 @@
+"""The notebook's edge: ``%load_ext rw_sql`` brings ``%%rw``, which runs a cell's statements and shows their results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load(shell: Any) -> None:
+    """Registers ``%rw`` (one line) and ``%%rw`` (a cell) with an IPython shell."""
+    from rw_sql.magics.cell import StatementMagic
+
+    shell.register_magic_function(StatementMagic(shell).run, magic_kind="line_cell", magic_name="rw")

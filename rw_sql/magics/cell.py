@@ -1,0 +1,106 @@
+"""``%%rw``: statements in a cell, results as tables, errors without a traceback."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from rw_sql.errors import NO_SESSION, SqlError
+from rw_sql.magics.table import ResultTable, SparkStatementError
+from rw_sql.results import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.session import Question, StatementText
+
+_USAGE = "%%rw [--yes] [--confirm TOKEN], then statements; or %rw STATEMENT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arguments:
+    is_confirmed: bool = False
+    tokens: frozenset[str] = frozenset()
+
+
+def _read_arguments(line: str) -> _Arguments:
+    words = shlex.split(line)
+    tokens: set[str] = set()
+    is_confirmed = False
+    while words:
+        match words.pop(0):
+            case "--yes":
+                is_confirmed = True
+            case "--confirm" if words:
+                tokens.add(words.pop(0))
+            case other:
+                raise UsageError(f"%%rw does not know {other!r}; usage: {_USAGE}")
+    return _Arguments(is_confirmed=is_confirmed, tokens=frozenset(tokens))
+
+
+class StatementMagic:
+    """Runs statements in the notebook's attached session: the variable ``spark``, else the active one."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def run(self, line: str, cell: str | None = None) -> None:
+        """Runs the statement on the line, or the cell's statements; shows each result as it comes."""
+        from pyspark.errors import PySparkException
+
+        from rw_sql.session import run_script
+
+        arguments = _Arguments() if cell is None else _read_arguments(line)
+        try:
+            run_script(
+                self._session(),
+                line if cell is None else cell,
+                answer=self._choose_answer(arguments),
+                on_result=_show,
+            )
+        except PySparkException as error:
+            raise SparkStatementError(str(error)) from None
+
+    def _session(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        named = self._shell.user_ns.get("spark")
+        spark = named if isinstance(named, SparkSession) else SparkSession.getActiveSession()
+        if spark is None:
+            raise SqlError(
+                NO_SESSION, "this notebook has no Spark session", hint="import rw_sql; spark = rw_sql.connect()"
+            )
+        return spark
+
+    def _choose_answer(self, arguments: _Arguments) -> Callable[[Question], bool] | None:
+        can_ask = self._can_ask()
+        if not (arguments.is_confirmed or arguments.tokens or can_ask):
+            return None
+
+        def answer(question: Question) -> bool:
+            print(question.preview)
+            if arguments.is_confirmed or question.token in arguments.tokens:
+                return True
+            return can_ask and input("Go ahead? Type yes: ").strip().lower() in {"y", "yes"}
+
+        return answer
+
+    def _can_ask(self) -> bool:
+        """Whether somebody can answer: the request's front end says so, or IPython runs in a terminal."""
+        kernel = getattr(self._shell, "kernel", None)
+        if kernel is None:
+            return sys.stdin.isatty()
+        return bool(kernel.get_parent("shell").get("content", {}).get("allow_stdin", False))
+
+
+def _show(_statement: StatementText, result: DataFrame | None) -> None:
+    if result is not None and result.columns:
+        show: Callable[[object], object] = display  # IPython leaves it untyped
+        show(ResultTable(read_rows(result)))
