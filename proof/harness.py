@@ -1,0 +1,138 @@
+"""How a long proof is run: seed by seed, each one remembered, so that a run that was broken off goes on where it was.
+
+A proof is a module in ``proof/cases`` with a constant ``PROOF``. What every seed showed is kept in
+``proof/.work/<name>.jsonl``; ``docs/proof/<name>.md`` is written from it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+Facts = Mapping[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A claim, and how one seed puts it to the test.
+
+    ``check(seed, folder)`` works in an empty folder of its own, returns what it saw (numbers are summed up over all
+    seeds) and raises AssertionError where the claim does not hold. A seed must give the same run every time.
+    """
+
+    name: str
+    claim: str
+    method: str
+    seeds: range
+    check: Callable[[int, Path], Facts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What one seed showed. ``failure`` is None where the claim held; ``commit`` is the code it was shown for."""
+
+    seed: int
+    commit: str
+    seconds: float
+    facts: Facts = field(default_factory=dict)
+    failure: str | None = None
+
+
+def find_proofs(folder: Path) -> Iterator[Proof]:
+    """Every proof of the modules in ``proof/cases``, by module name."""
+    for module in sorted(pkgutil.iter_modules([str(folder)]), key=lambda found: found.name):
+        yield importlib.import_module(f"proof.cases.{module.name}").PROOF
+
+
+def current_commit(root: Path) -> str:
+    """The checkout's commit, with ``+`` where files differ from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "rw_sql") else "")
+
+
+def read_trials(file: Path) -> dict[int, Trial]:
+    """The trials kept for a proof, by seed; a line cut off by a kill is left out."""
+    trials: dict[int, Trial] = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
+        try:
+            trial = Trial(**json.loads(line))
+        except json.JSONDecodeError:
+            continue
+        trials[trial.seed] = trial
+    return trials
+
+
+def run_proof(proof: Proof, *, work: Path, commit: str, on_trial: Callable[[Trial], None]) -> dict[int, Trial]:
+    """Runs the seeds that this commit has not passed yet and gives back what is known of all of them.
+
+    A seed that failed is run again. Files with changes that are not committed (``+``) never count as passed.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    file = work / f"{proof.name}.jsonl"
+    trials = {
+        seed: trial for seed, trial in read_trials(file).items() if seed in proof.seeds and trial.commit == commit
+    }
+    for seed in proof.seeds:
+        known = trials.get(seed)
+        if known is not None and known.failure is None and not commit.endswith("+"):
+            continue
+        trial = _try(proof, seed, commit)
+        trials[seed] = trial
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(asdict(trial)) + "\n")
+        on_trial(trial)
+    return trials
+
+
+def _try(proof: Proof, seed: int, commit: str) -> Trial:
+    started = time.monotonic()
+    facts: Facts = {}
+    failure: str | None = None
+    with tempfile.TemporaryDirectory(prefix=f"{proof.name}-{seed}-") as folder:
+        try:
+            facts = proof.check(seed, Path(folder))
+        except AssertionError as wrong:
+            failure = str(wrong) or "the claim did not hold"
+    return Trial(seed=seed, commit=commit, seconds=time.monotonic() - started, facts=facts, failure=failure)
+
+
+def write_page(proof: Proof, trials: Mapping[int, Trial], page: Path) -> None:
+    """Writes a proof's page: the claim, how it was tried, what came out, and every failure by its seed."""
+    failed = [trial for trial in trials.values() if trial.failure is not None]
+    totals: dict[str, float] = {}
+    for trial in trials.values():
+        for name, value in trial.facts.items():
+            if isinstance(value, int | float):
+                totals[name] = totals.get(name, 0) + value
+    lines = [
+        f"# {proof.claim}",
+        "",
+        proof.method,
+        "",
+        "| | |",
+        "|---|---|",
+        f"| seeds | {len(trials)} of {len(proof.seeds)} ({proof.seeds.start} to {proof.seeds.stop - 1}) |",
+        f"| held | {len(trials) - len(failed)} |",
+        f"| failed | {len(failed)} |",
+        *(f"| {name} | {value:,g} |" for name, value in totals.items()),
+        f"| commit | {', '.join(sorted({trial.commit for trial in trials.values()}))} |",
+        f"| ended | {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, after {sum(t.seconds for t in trials.values()):,.0f} s |",
+    ]
+    if failed:
+        lines += ["", "## Failures", ""]
+        lines += [f"- seed {trial.seed}: {trial.failure}" for trial in failed]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,63 @@
+"""The proof harness: what passed is not run again, what failed is, and the page says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proof.harness import Proof, Trial, run_proof, write_page
+
+
+def proof(seen: list[int], *, bad: set[int] = frozenset()) -> Proof:
+    def check(seed: int, folder: Path) -> dict[str, int]:
+        assert not list(folder.iterdir())
+        seen.append(seed)
+        assert seed not in bad, f"{seed} is bad"
+        return {"kills": 2}
+
+    return Proof(name="p", claim="it holds", method="by trying", seeds=range(3), check=check)
+
+
+def run(one: Proof, work: Path, commit: str = "abc") -> dict[int, Trial]:
+    return run_proof(one, work=work, commit=commit, on_trial=lambda _trial: None)
+
+
+def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    seen: list[int] = []
+    run(proof(seen, bad={1}), tmp_path)
+    assert seen == [0, 1, 2]
+    trials = run(proof(seen), tmp_path)
+    assert seen == [0, 1, 2, 1]
+    assert [trial.failure for trial in trials.values()] == [None, None, None]
+
+
+def test_another_commit_starts_again(tmp_path: Path) -> None:
+    seen: list[int] = []
+    run(proof(seen), tmp_path)
+    run(proof(seen), tmp_path, "def")
+    assert seen == [0, 1, 2] * 2
+
+
+def test_changes_that_are_not_committed_never_pass(tmp_path: Path) -> None:
+    seen: list[int] = []
+    run(proof(seen), tmp_path, "abc+")
+    run(proof(seen), tmp_path, "abc+")
+    assert seen == [0, 1, 2] * 2
+
+
+def test_a_line_cut_off_by_a_kill_is_run_again(tmp_path: Path) -> None:
+    seen: list[int] = []
+    run(proof(seen), tmp_path)
+    file = tmp_path / "p.jsonl"
+    file.write_text(file.read_text()[:-20])
+    run(proof(seen), tmp_path)
+    assert seen == [0, 1, 2, 2]
+
+
+def test_the_page(tmp_path: Path) -> None:
+    one = proof([], bad={1})
+    write_page(one, run(one, tmp_path), tmp_path / "p.md")
+    text = (tmp_path / "p.md").read_text()
+    assert text.startswith("# it holds\n")
+    assert "| kills | 4 |" in text
+    assert "| failed | 1 |" in text
+    assert "- seed 1: 1 is bad" in text
