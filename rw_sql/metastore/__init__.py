@@ -1,0 +1,29 @@
+"""What exists: frozen records in Delta tables, committed by compare-and-set, read as immutable snapshots."""
+
+from rw_sql.metastore.codec import (
+    BeforeImage,
+    apply_before,
+    before_from_json,
+    changes_from_json,
+    changes_to_json,
+    record_from_json,
+    record_to_json,
+)
+from rw_sql.metastore.runtime import RuntimeFacts
+from rw_sql.metastore.snapshot import Snapshot
+from rw_sql.metastore.store import Committed, ConcurrentCommit, Metastore
+
+__all__ = [
+    "BeforeImage",
+    "Committed",
+    "ConcurrentCommit",
+    "Metastore",
+    "RuntimeFacts",
+    "Snapshot",
+    "apply_before",
+    "before_from_json",
+    "changes_from_json",
+    "changes_to_json",
+    "record_from_json",
+    "record_to_json",
+]

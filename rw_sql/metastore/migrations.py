@@ -1,0 +1,65 @@
+"""Brings a warehouse's metastore to the catalog's newest number. Any number of processes may do it at once."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from rw_sql.errors import METASTORE_IS_NEWER, SqlError
+from rw_sql.metastore.catalog import AddColumns, CreateTable
+from rw_sql.metastore.table import Moved, StoredTable, create_table, join
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.catalog import Catalog
+
+_APPLIED = "migration"
+
+
+def migrate(directory: str, catalog: Catalog) -> None:
+    """Applies the files that the warehouse has not seen.
+
+    Raises SqlError METASTORE_IS_NEWER, and changes nothing, where it has seen one that the catalog does not have.
+    """
+    uri = join(directory, "migrations")
+    table = StoredTable(uri) if DeltaTable.is_deltatable(uri) else None
+    while True:
+        seen = table.transaction(_APPLIED) if table is not None else 0
+        if seen > catalog.number:
+            raise SqlError(
+                METASTORE_IS_NEWER,
+                f"the metastore at {directory} has format {seen}, and this version knows up to {catalog.number}",
+                hint="upgrade rw_sql to the version that wrote this metastore",
+            )
+        if seen == catalog.number:
+            return
+        migration = catalog.migrations[seen]
+        for statement in migration.statements:
+            _apply(directory, statement)
+        table = table or StoredTable(uri)
+        row = {"number": migration.number, "name": migration.name, "applied_ms": int(time.time() * 1000)}
+        try:
+            if table.transaction(_APPLIED) == seen:
+                table.append(pa.Table.from_pylist([row], table.schema), transaction=(_APPLIED, migration.number))
+        except Moved:
+            table.refresh()
+
+
+def _apply(directory: str, statement: CreateTable | AddColumns) -> None:
+    uri = join(directory, statement.name)
+    if isinstance(statement, CreateTable):
+        create_table(uri, statement.schema, dict(statement.properties))
+        return
+    while True:
+        table = DeltaTable(uri)
+        present = {field.name for field in table.schema().fields}
+        missing = [field for field in statement.schema.fields if field.name not in present]
+        if not missing:
+            return
+        try:
+            table.alter.add_columns(missing)
+        except CommitFailedError:
+            continue

@@ -1,0 +1,289 @@
+"""Facts of the running jobs: who runs them, which runs they had, what they are doing, where they stand.
+
+They advance no epoch. Each table is appended to by compare-and-set; the newest row of a key holds, and upkeep drops the
+others, so that a heartbeat every other second for days leaves a few dozen files.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields, replace
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.metastore.projections import newest_rows
+from rw_sql.metastore.records import JobStatus, Lease, NotedPosition, Run
+from rw_sql.metastore.table import Moved, StoredTable, join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+RUNS_KEPT = 500
+"""How many of a job's newest runs the metastore remembers."""
+
+_THE_LEASE = "jobs"
+_WORTH_FOLDING = 200
+
+_Row = dict[str, Any]
+_Key = tuple[Any, ...]
+
+
+class KeyedTable:
+    """A table of which the newest row per key counts, kept in memory and read incrementally.
+
+    ``trim`` gets the rows that count and returns those worth keeping when the table is folded.
+    """
+
+    def __init__(self, uri: str, keys: Sequence[str], trim: Callable[[list[_Row]], list[_Row]]) -> None:
+        self._table = StoredTable(uri)
+        self._keys = keys
+        self._trim = trim
+        self._rows: dict[_Key, _Row] = {}
+        self._version = -1
+        self._lock = RLock()
+
+    def rows(self) -> Mapping[_Key, _Row]:
+        """The rows that count, as of now. A later call may return another mapping; this one stays as it is."""
+        if self._table.latest_version() <= self._version:
+            return self._rows
+        with self._lock:
+            table, is_whole = self._table.read_new()
+            rows = {} if is_whole else dict(self._rows)
+            for row in table.sort_by("seq").to_pylist():
+                key = tuple(row[name] for name in self._keys)
+                if key not in rows or rows[key]["seq"] <= row["seq"]:
+                    rows[key] = row
+            self._rows, self._version = rows, self._table.version
+            return rows
+
+    def write(self, choose: Callable[[Mapping[_Key, _Row]], Sequence[_Row]]) -> Sequence[_Row]:
+        """Appends the rows that ``choose`` makes of the present ones, which no other write can change in between.
+
+        It is asked again where another process came first. Returns what was written; nothing is where it chose none.
+        """
+        with self._lock:
+            while True:
+                present = self.rows()
+                chosen = choose(present)
+                if not chosen:
+                    return chosen
+                before = self._version
+                stamped = [{**row, "seq": before + 1} for row in chosen]
+                try:
+                    self._append(stamped)
+                except Moved:
+                    self._table.refresh()
+                    continue
+                if self._table.is_upkeep_due(before):
+                    self._table.upkeep(self._fold)
+                return chosen
+
+    def _append(self, rows: list[_Row]) -> None:
+        if self._table.version != self._version:
+            raise Moved(self._table.uri)
+        self._table.append(pa.Table.from_pylist(rows, self._table.schema))
+
+    def _fold(self, table: pa.Table) -> pa.Table | None:
+        rows = self._trim(newest_rows(table, self._keys, "seq").to_pylist())
+        if table.num_rows - len(rows) <= len(rows) + _WORTH_FOLDING and rows:
+            return None
+        return pa.Table.from_pylist(rows, self._table.schema)
+
+
+def _all(rows: list[_Row]) -> list[_Row]:
+    return rows
+
+
+def _present(rows: list[_Row]) -> list[_Row]:
+    return [row for row in rows if not row["is_dropped"]]
+
+
+def _newest_runs(rows: list[_Row]) -> list[_Row]:
+    newest: dict[str, int] = {}
+    for row in rows:
+        newest[row["job"]] = max(row["run"], newest.get(row["job"], 0))
+    return [row for row in rows if row["run"] > newest[row["job"]] - RUNS_KEPT]
+
+
+class RuntimeFacts:
+    """The ``runtime_*`` tables. Each is opened when it is first asked for; any thread may call."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._lock = RLock()
+        self._tables: dict[str, KeyedTable] = {}
+        self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
+
+    def lease(self) -> Lease | None:
+        """The lease as it stands, released or expired ones included; None where there never was one."""
+        return _lease(self._leases().rows())
+
+    def take_lease(self, lease: Lease, replacing: Lease | None) -> bool:
+        """Writes the lease if the one there is still exactly ``replacing``; False where somebody was faster."""
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            return [_lease_row(lease)] if _lease(present) == replacing else []
+
+        return bool(self._leases().write(choose))
+
+    def renew_lease(self, lease: Lease) -> bool:
+        """Replaces the holder's lease by this later state of it; False where it was lost or released."""
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            return [_lease_row(lease)] if _is_held(_lease(present), lease) else []
+
+        return bool(self._leases().write(choose))
+
+    def release_lease(self, lease: Lease) -> bool:
+        """Marks the holder's lease as released; False where it was not held."""
+        return self.renew_lease(replace(lease, is_released=True))
+
+    def claim_run(self, job: str, epoch: int, owner: str) -> Run:
+        """The job's next run number, which nobody else gets."""
+        return self.claim_runs([job], epoch, owner)[0]
+
+    def claim_runs(self, jobs: Sequence[str], epoch: int, owner: str) -> tuple[Run, ...]:
+        """The next run number of each job, in one commit."""
+        at = time.time_ns() // 1_000_000
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            by_job = self._by_job(present)
+            return [
+                {
+                    "job": job,
+                    "run": max(by_job.get(job, {0: None})) + 1,
+                    "epoch": epoch,
+                    "owner": owner,
+                    "started_ms": at,
+                }
+                for job in dict.fromkeys(jobs)
+            ]
+
+        claimed = {row["job"]: _run(row) for row in self._run_table().write(choose)}
+        return tuple(claimed[job] for job in jobs)
+
+    def runs(self, job: str) -> tuple[Run, ...]:
+        """The job's newest runs, oldest first, :data:`RUNS_KEPT` at least where there were as many."""
+        of_job = self._by_job(self._run_table().rows()).get(job, {})
+        return tuple(of_job[run] for run in sorted(of_job))
+
+    def last_runs(self) -> Mapping[str, Run]:
+        """The newest run of each job."""
+        by_job = self._by_job(self._run_table().rows())
+        return {job: runs[max(runs)] for job, runs in by_job.items()}
+
+    def write_job_status(self, statuses: Sequence[JobStatus]) -> None:
+        """Replaces what is known of these jobs."""
+        rows = [{**_values(status), "is_dropped": False} for status in statuses]
+        self._statuses().write(lambda _: rows)
+
+    def job_statuses(self) -> Mapping[str, JobStatus]:
+        """What each job is doing."""
+        rows = self._statuses().rows().values()
+        return {row["job"]: JobStatus(**_chosen(JobStatus, row)) for row in rows if not row["is_dropped"]}
+
+    def drop_jobs(self, jobs: Iterable[str]) -> None:
+        """Forgets the statuses of jobs. Their runs stay, since a number is never given twice."""
+        wanted = tuple(jobs)
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            known = [job for job in wanted if (job,) in present and not present[job,]["is_dropped"]]
+            return [{"job": job, "is_dropped": True} for job in known]
+
+        self._statuses().write(choose)
+
+    def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
+        """Notes positions, per fragment and split; returns those refused for being older than what is noted.
+
+        Older means a lesser (epoch, run, log_version). What is noted already is left alone.
+        """
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            return [
+                _values(position)
+                for position in positions
+                if (row := present.get((position.fragment, position.split))) is None
+                or _age(position) > (row["epoch"], row["run"], row["log_version"])
+            ]
+
+        table = self._positions()
+        table.write(choose)
+        rows = table.rows()
+        return tuple(
+            position
+            for position in positions
+            if (row := rows.get((position.fragment, position.split))) is not None
+            and _age(position) < (row["epoch"], row["run"], row["log_version"])
+        )
+
+    def noted_positions(self, fragment: str) -> Mapping[str, NotedPosition]:
+        """The noted position of each of the fragment's splits."""
+        rows = self._positions().rows()
+        return {
+            split: NotedPosition(**_chosen(NotedPosition, row))
+            for (of_fragment, split), row in rows.items()
+            if of_fragment == fragment
+        }
+
+    def _by_job(self, rows: Mapping[_Key, _Row]) -> dict[str, dict[int, Run]]:
+        cached = self._runs
+        if cached is None or cached[0] is not rows:
+            by_job: dict[str, dict[int, Run]] = {}
+            for (job, run), row in rows.items():
+                by_job.setdefault(job, {})[run] = _run(row)
+            cached = self._runs = (rows, by_job)
+        return cached[1]
+
+    def _open(self, name: str, keys: Sequence[str], trim: Callable[[list[_Row]], list[_Row]]) -> KeyedTable:
+        with self._lock:
+            table = self._tables.get(name)
+            if table is None:
+                table = self._tables[name] = KeyedTable(join(self._directory, name), keys, trim)
+            return table
+
+    def _leases(self) -> KeyedTable:
+        return self._open("runtime_lease", ("lease",), _all)
+
+    def _run_table(self) -> KeyedTable:
+        return self._open("runtime_runs", ("job", "run"), _newest_runs)
+
+    def _statuses(self) -> KeyedTable:
+        return self._open("runtime_job_status", ("job",), _present)
+
+    def _positions(self) -> KeyedTable:
+        return self._open("runtime_positions", ("fragment", "split"), _all)
+
+
+def _values(record: JobStatus | NotedPosition | Lease) -> _Row:
+    return {f.name: getattr(record, f.name) for f in fields(record)}
+
+
+def _chosen(record: type[JobStatus | NotedPosition | Lease], row: _Row) -> _Row:
+    return {f.name: row[f.name] for f in fields(record)}
+
+
+def _run(row: _Row) -> Run:
+    return Run(job=row["job"], run=row["run"], epoch=row["epoch"], owner=row["owner"], started_ms=row["started_ms"])
+
+
+def _lease(rows: Mapping[_Key, _Row]) -> Lease | None:
+    row = rows.get((_THE_LEASE,))
+    return None if row is None else Lease(**_chosen(Lease, row))
+
+
+def _lease_row(lease: Lease) -> _Row:
+    return {**_values(lease), "lease": _THE_LEASE}
+
+
+def _is_held(present: Lease | None, lease: Lease) -> bool:
+    return (
+        present is not None
+        and not present.is_released
+        and (present.owner, present.taken_at_ms) == (lease.owner, lease.taken_at_ms)
+    )
+
+
+def _age(position: NotedPosition) -> tuple[int, int, int]:
+    return position.epoch, position.run, position.log_version

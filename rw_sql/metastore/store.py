@@ -1,0 +1,373 @@
+"""The metastore: what exists, and what was done to it.
+
+Appending a row to ``operations`` by compare-and-set is the commit of a statement. ``objects``, ``fragment_splits`` and
+``source_state`` are projections of that log: each append to one carries, as its app transaction, the epoch up to which
+the table is complete, so that a projection is written once whoever writes it, and a reader folds the operations after.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import time
+import uuid
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from rw_sql.errors import CONCURRENT_CHANGE, SqlError
+from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
+from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
+from rw_sql.metastore.migrations import migrate
+from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
+from rw_sql.metastore.records import OperationRecord
+from rw_sql.metastore.runtime import RuntimeFacts
+from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effect_of, fold
+from rw_sql.metastore.table import Moved, StoredTable, join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.metastore.records import Operation
+    from rw_sql.metastore.snapshot import Effect, Projection
+
+_EPOCH = "epoch"
+_PROJECTED = "projected"
+_RECENT = 64
+_FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
+
+_log = logging.getLogger(__name__)
+
+
+class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers plan for
+    """Another statement was committed since the snapshot that an operation was planned on. Nothing was written.
+
+    The caller takes a new snapshot, plans again and commits again.
+    """
+
+    def __init__(self, epoch: int, based_on: int) -> None:
+        super().__init__(
+            CONCURRENT_CHANGE,
+            f"the statement was planned on epoch {based_on}, and epoch {epoch} was committed meanwhile",
+        )
+        self.epoch = epoch
+        self.based_on = based_on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What a commit led to: its number, and the catalog right after it."""
+
+    epoch: int
+    snapshot: Snapshot
+
+
+def _no_faults(_: str) -> None:
+    return None
+
+
+class Metastore:
+    """The metastore of one warehouse. Any number of processes and threads may use it at once."""
+
+    def __init__(self, directory: str, catalog: Catalog) -> None:
+        self.directory = directory
+        self.runtime = RuntimeFacts(directory)
+        """Facts of the running jobs: lease, runs, statuses, noted positions."""
+        self.faults: Callable[[str], None] = _no_faults
+        """Called with a name between the steps of a commit; a test stops the process there."""
+        self._catalog = catalog
+        self._lock = RLock()
+        self._operations = StoredTable(join(directory, "operations"))
+        self._projections: dict[Projection, StoredTable] = {
+            name: StoredTable(join(directory, name)) for name in PROJECTIONS
+        }
+        self._recent: deque[Effect] = deque()
+        self._recent_from = 0
+        self._seen = (-1, Snapshot())
+        self._load()
+
+    @classmethod
+    def open(cls, warehouse: str, *, catalog: Catalog | None = None) -> Metastore:
+        """Opens the metastore of a warehouse (a path or URI), creating or migrating it first.
+
+        Completes the projections that a crashed process left behind. Raises SqlError METASTORE_IS_NEWER where a newer
+        version wrote it. For a URI, the object store's options come from the environment.
+        """
+        if warehouse.startswith("file://"):
+            warehouse = warehouse.removeprefix("file://")
+        if "://" not in warehouse:
+            warehouse = str(Path(warehouse).absolute())
+        catalog = catalog or load_catalog()
+        directory = join(warehouse, SCHEMA_NAME)
+        migrate(directory, catalog)
+        metastore = cls(directory, catalog)
+        metastore.project()
+        return metastore
+
+    def view_definitions(self) -> tuple[tuple[str, str], ...]:
+        """The views of ``rw_catalog``: name and SELECT in Spark's SQL."""
+        return self._catalog.view_definitions(self.directory)
+
+    def version(self) -> int:
+        """A number that grows whenever anything was committed, outcomes and upkeep included. Made for polling."""
+        return self._operations.latest_version()
+
+    def snapshot(self) -> Snapshot:
+        """The catalog as of now. The same object as before where nothing was committed meanwhile."""
+        version, snapshot = self._seen
+        if self._operations.latest_version() <= version:
+            return snapshot
+        with self._lock:
+            return self._catch_up()
+
+    def commit(self, operation: Operation, *, based_on: Snapshot) -> Committed:
+        """Commits an operation that was planned on a snapshot, all of it or nothing, as the next epoch.
+
+        Raises ConcurrentCommit where another operation came first, and ValueError where the changes do not fit the
+        snapshot. Outcomes and upkeep that came in between are no obstacle.
+        """
+        with self._lock:
+            epoch = based_on.epoch + 1
+            actor = operation.actor or getpass.getuser()
+            effect = effect_of(based_on, epoch, actor, operation.changes)
+            row = {
+                "epoch": epoch,
+                "entry": "operation",
+                "commit_id": uuid.uuid4().hex,
+                "kind": operation.kind,
+                "statement": operation.statement,
+                "objects": list(operation.objects),
+                "is_unsafe": operation.is_unsafe,
+                "actor": actor,
+                "at_ms": _now_ms(),
+                "reason": operation.reason,
+                "plan": operation.plan,
+                "changes": changes_to_json(operation.changes),
+                "before": before_to_json(before_image(based_on, effect)),
+                "prediction": operation.prediction,
+            }
+            self.faults("metastore.before_append")
+            before = self._append(row, based_on.epoch)
+            self.faults("metastore.after_append")
+            if self._seen[1].epoch != based_on.epoch:
+                self._catch_up()
+            else:
+                self._remember(effect)
+                self._seen = (before + 1, fold(self._seen[1], effect))
+            snapshot = self._seen[1]
+            self._project_or_warn()
+            if self._operations.is_upkeep_due(before):
+                self._upkeep()
+            return Committed(epoch=epoch, snapshot=snapshot)
+
+    def project(self) -> None:
+        """Completes the projections up to the newest operation. Any process may, at any time."""
+        with self._lock:
+            snapshot = self.snapshot()
+            for projection in PROJECTIONS:
+                self._project(projection, snapshot)
+                self.faults(f"metastore.after_{projection}")
+
+    def record_outcome(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
+        """Says what came of an operation; the newest outcome holds. It advances no epoch."""
+        row = {
+            "epoch": epoch,
+            "entry": "outcome",
+            "commit_id": uuid.uuid4().hex,
+            "at_ms": _now_ms(),
+            "outcome": outcome,
+            "duration_ms": duration_ms,
+        }
+        with self._lock:
+            before = self._append(row, None)
+            if self._operations.is_upkeep_due(before):
+                self._upkeep()
+
+    def operation(self, epoch: int) -> OperationRecord | None:
+        """The operation with that epoch."""
+        return next(iter(self._operation_records(lambda light: pc.equal(light["epoch"], epoch), None)), None)
+
+    def operations(
+        self, is_unsafe: bool | None = None, object_name: str | None = None, limit: int | None = None
+    ) -> tuple[OperationRecord, ...]:
+        """Operations, the newest first, with what came of them; all that affected the named object, if one is named."""
+
+        def wanted(light: pa.Table) -> Any:
+            mask = pa.array([True] * light.num_rows, pa.bool_())
+            if is_unsafe is not None:
+                mask = pc.and_(mask, pc.equal(light["is_unsafe"], is_unsafe))
+            if object_name is not None:
+                names = light["objects"].to_pylist()
+                mask = pc.and_(mask, pa.array([object_name in (of_row or ()) for of_row in names], pa.bool_()))
+            return mask
+
+        return self._operation_records(wanted, limit)
+
+    def _operation_records(self, wanted: Callable[[pa.Table], Any], limit: int | None) -> tuple[OperationRecord, ...]:
+        with self._lock:
+            table = self._operations
+            table.refresh()
+            light = table.read(["epoch", "entry", "at_ms", "is_unsafe", "objects", "outcome", "duration_ms"])
+            is_operation = pc.equal(light["entry"], "operation")
+            chosen = light.filter(pc.and_(is_operation, wanted(light))).sort_by([("epoch", "descending")])
+            epochs = chosen["epoch"].to_pylist()[:limit]
+            if not epochs:
+                return ()
+            rows = table.read(above=("epoch", epochs[-1] - 1))
+        rows = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.is_in(rows["epoch"], pa.array(epochs))))
+        outcomes = light.filter(pc.and_(pc.invert(is_operation), pc.is_in(light["epoch"], pa.array(epochs))))
+        newest = {row["epoch"]: row for row in outcomes.sort_by("at_ms").to_pylist()}
+        records = [_operation_record(row, newest.get(row["epoch"])) for row in rows.to_pylist()]
+        return tuple(sorted(records, key=lambda record: -record.epoch))
+
+    def _append(self, row: dict[str, Any], based_on: int | None) -> int:
+        """Appends one row to the log; with ``based_on``, only while that is the newest epoch. The version before it."""
+        table = self._operations
+        rows = pa.Table.from_pylist([row], table.schema)
+        transaction = None if based_on is None else (_EPOCH, based_on + 1)
+        while True:
+            table.refresh()
+            newest = table.transaction(_EPOCH)
+            if based_on is not None and newest != based_on:
+                if newest > based_on and self._is_mine(row):
+                    return table.version - 1
+                raise ConcurrentCommit(newest, based_on)
+            before = table.version
+            try:
+                table.append(rows, transaction=transaction)
+            except Moved:
+                continue
+            return before
+
+    def _is_mine(self, row: dict[str, Any]) -> bool:
+        """Whether a commit that was reported as lost is in the log: an object store may repeat a write it had done."""
+        rows = self._operations.read(["epoch", "commit_id"], above=("epoch", row["epoch"] - 1))
+        return row["commit_id"] in rows["commit_id"].to_pylist()
+
+    def _load(self) -> None:
+        """Reads everything: projections first and the log after them, which is then never behind a projection."""
+        tables: dict[Projection, pa.Table] = {}
+        projected: dict[Projection, int] = {}
+        for name, projection in self._projections.items():
+            with projection.lock:
+                projection.refresh()
+                tables[name] = projection.read()
+                projected[name] = projection.transaction(_PROJECTED)
+        oldest = min(projected.values())
+        with self._operations.lock:
+            self._operations.refresh()
+            rows = self._operations.read(_FOLDED_COLUMNS, above=("epoch", oldest))
+            version, epoch = self._operations.version, self._operations.transaction(_EPOCH)
+            self._operations.mark_read()
+        self._recent.clear()
+        self._recent_from = oldest
+        snapshot = snapshot_from(tables, oldest)
+        for at, actor, text in _operation_rows(rows, oldest):
+            effect = effect_of(snapshot, at, actor, changes_from_json(text))
+            effect = replace(
+                effect,
+                objects=effect.objects if at > projected["objects"] else {},
+                splits=effect.splits if at > projected["fragment_splits"] else {},
+                states=effect.states if at > projected["source_state"] else {},
+            )
+            self._recent.append(effect)
+            snapshot = fold(snapshot, effect)
+        if snapshot.epoch != epoch:
+            raise OSError(f"{self._operations.uri} holds operations up to {snapshot.epoch} and names epoch {epoch}")
+        self._seen = (version, snapshot)
+
+    def _catch_up(self) -> Snapshot:
+        version, snapshot = self._seen
+        rows, _ = self._operations.read_new(_FOLDED_COLUMNS)
+        for at, actor, text in _operation_rows(rows, snapshot.epoch):
+            if at != snapshot.epoch + 1:
+                raise OSError(f"{self._operations.uri} lacks operation {snapshot.epoch + 1}")
+            effect = effect_of(snapshot, at, actor, changes_from_json(text))
+            self._remember(effect)
+            snapshot = fold(snapshot, effect)
+        self._seen = (max(version, self._operations.version), snapshot)
+        return snapshot
+
+    def _remember(self, effect: Effect) -> None:
+        self._recent.append(effect)
+        if len(self._recent) > _RECENT:
+            self._recent_from = self._recent.popleft().epoch
+
+    def _project(self, projection: Projection, snapshot: Snapshot) -> None:
+        table = self._projections[projection]
+        with table.lock:
+            while snapshot.touched.get(projection, 0) > table.transaction(_PROJECTED):
+                table.refresh()
+                done = table.transaction(_PROJECTED)
+                if done < self._recent_from:
+                    self._load()
+                    snapshot = self._seen[1]
+                    continue
+                effects = [effect for effect in self._recent if effect.epoch > done and effect.touches(projection)]
+                if not effects:
+                    break
+                before = table.version
+                try:
+                    table.append(
+                        projection_rows(projection, effects, table.schema), transaction=(_PROJECTED, snapshot.epoch)
+                    )
+                except Moved:
+                    continue
+                if table.is_upkeep_due(before):
+                    table.upkeep(lambda rows: fold_rows(projection, rows))
+
+    def _project_or_warn(self) -> None:
+        try:
+            self.project()
+        except (DeltaError, OSError) as error:
+            # The operation is committed whatever happens here; the next commit or open completes the projections.
+            _log.warning("the projections of %s are not complete: %s", self.directory, error)
+
+    def _upkeep(self) -> None:
+        """The log's own turn. Projections that no operation touched are told the epoch, to keep an opening short."""
+        self._operations.upkeep()
+        snapshot = self._seen[1]
+        for name, table in self._projections.items():
+            with table.lock:
+                table.refresh()
+                if snapshot.touched.get(name, 0) <= table.transaction(_PROJECTED) < snapshot.epoch:
+                    try:
+                        table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
+                    except Moved:
+                        continue
+
+
+def _operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
+    chosen = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.greater(rows["epoch"], after)))
+    chosen = chosen.sort_by("epoch")
+    columns = (chosen[name].to_pylist() for name in ("epoch", "actor", "changes"))
+    return list(zip(*columns, strict=True))
+
+
+def _operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> OperationRecord:
+    return OperationRecord(
+        epoch=row["epoch"],
+        kind=row["kind"],
+        statement=row["statement"],
+        objects=tuple(row["objects"]),
+        is_unsafe=row["is_unsafe"],
+        actor=row["actor"],
+        at_ms=row["at_ms"],
+        reason=row["reason"],
+        plan=row["plan"],
+        changes=row["changes"],
+        before=row["before"],
+        prediction=row["prediction"],
+        outcome=outcome["outcome"] if outcome else None,
+        duration_ms=outcome["duration_ms"] if outcome else None,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,253 @@
+"""One Delta table of the metastore: appended to by compare-and-set, read by what is new, kept small by its writers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs as pa_fs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deltalake import Schema
+
+UPKEEP_EVERY = 50
+"""Versions of a table between two turns of upkeep."""
+
+_TARGET_BYTES = 8 << 20
+_FULL_VACUUM_EVERY = 40 * UPKEEP_EVERY
+_ORPHAN_HOURS = 24
+_MOST_TRIES = 200
+# Checkpoints and log clean-up are upkeep's; as hooks they would strike in the middle of a commit.
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_WRITER = WriterProperties(compression="ZSTD", compression_level=1)
+
+_log = logging.getLogger(__name__)
+
+
+class Moved(Exception):  # noqa: N818 - an ordinary event
+    """The table is at a later version than the one the commit was based on. Nothing was written."""
+
+
+def join(directory: str, name: str) -> str:
+    """The place of a table under a directory that is a path or a URI."""
+    return f"{directory.rstrip('/')}/{name}"
+
+
+def create_table(uri: str, schema: Schema, properties: dict[str, str | None]) -> None:
+    """Creates the table unless it is there; another process may be creating it at the same time."""
+    if DeltaTable.is_deltatable(uri):
+        return
+    try:
+        DeltaTable.create(uri, schema, mode="ignore", configuration=properties)
+    except (DeltaError, OSError):
+        if not DeltaTable.is_deltatable(uri):
+            raise
+
+
+class StoredTable:
+    """A handle that stands at one version. Its methods may be called from any thread.
+
+    Reads and writes are of the handle's version; :meth:`refresh` moves it on.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.lock = RLock()
+        self._log_directory = None if "://" in uri else Path(uri) / "_delta_log"
+        self._handle = DeltaTable(uri)
+        self.schema = pa.schema(self._handle.schema().to_arrow())
+        self._filesystem: pa_fs.FileSystem | None = None
+        self._read: set[str] = set()
+        self._newest = self._handle.version()
+        self._listed_at = -1
+
+    @property
+    def version(self) -> int:
+        """The version the handle stands at."""
+        return self._handle.version()
+
+    def latest_version(self) -> int:
+        """The newest version there is. On a local path two file system calls, a few microseconds."""
+        if self._log_directory is None:
+            with self.lock:
+                self._handle.update_incremental()
+                return self._handle.version()
+        newest = self._newest
+        while os.path.exists(f"{self._log_directory}/{newest + 1:020d}.json"):
+            newest += 1
+        # The next version's file may have come and been cleaned away while this process slept: then the directory
+        # was written to, and a listing tells.
+        listed_at = os.stat(self._log_directory).st_mtime_ns
+        if listed_at != self._listed_at:
+            found = [int(name[:20]) for name in os.listdir(self._log_directory) if _is_commit(name)]
+            newest = max(newest, *found) if found else newest
+            self._listed_at = listed_at
+        self._newest = max(self._newest, newest)
+        return newest
+
+    def refresh(self) -> None:
+        """Moves the handle to the newest version."""
+        with self.lock:
+            if self._log_directory is not None and self.latest_version() <= self._handle.version():
+                return
+            try:
+                self._handle.update_incremental()
+            except DeltaError:  # the versions in between were cleaned away
+                self._handle = DeltaTable(self.uri)
+
+    def transaction(self, app: str) -> int:
+        """The newest number an append carried under that name, at the handle's version; 0 where none did."""
+        return self._handle.transaction_version(app) or 0
+
+    def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
+        """Commits rows as the version after the handle's, and moves the handle there. Raises Moved if that is taken.
+
+        ``overwrite`` replaces everything that the handle's version holds.
+        """
+        with self.lock:
+            properties = CommitProperties(
+                max_commit_retries=0, app_transactions=[Transaction(*transaction)] if transaction else None
+            )
+            try:
+                write_deltalake(
+                    self._handle,
+                    rows,
+                    mode="overwrite" if overwrite else "append",
+                    writer_properties=_WRITER,
+                    commit_properties=properties,
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            except CommitFailedError as error:
+                raise Moved(self.uri) from error
+
+    def read_new(self, columns: list[str] | None = None) -> tuple[pa.Table, bool]:
+        """The rows of the files that were not read before, after a refresh.
+
+        True with them where known files were replaced: the table then holds everything, and a row that is missing from
+        it is gone. Otherwise rows may come twice, and never less than once.
+        """
+        with self.lock:
+            for _ in range(_MOST_TRIES):
+                self.refresh()
+                files = self._files()
+                is_whole = not self._read <= files
+                try:
+                    table = self._read_files(files if is_whole else files - self._read, columns)
+                except FileNotFoundError:  # vacuumed after it was replaced
+                    self._handle = DeltaTable(self.uri)
+                    continue
+                self._read = files
+                return table, is_whole
+        raise OSError(f"the files of {self.uri} are gone")
+
+    def read(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> pa.Table:
+        """The rows at the handle's version. ``above`` (column, value) lets files be skipped by their statistics."""
+        with self.lock:
+            for _ in range(_MOST_TRIES):
+                files = self._files()
+                if above is not None:
+                    files &= self._files_above(*above)
+                try:
+                    return self._read_files(files, columns)
+                except FileNotFoundError:
+                    self._handle = DeltaTable(self.uri)
+        raise OSError(f"the files of {self.uri} are gone")
+
+    def mark_read(self) -> None:
+        """Lets the next :meth:`read_new` begin after the handle's version."""
+        with self.lock:
+            self._read = self._files()
+
+    def is_upkeep_due(self, before: int) -> bool:
+        """Whether the versions since ``before`` passed a mark where the writer does upkeep."""
+        return before // UPKEEP_EVERY != self._handle.version() // UPKEEP_EVERY
+
+    def upkeep(self, fold: Callable[[pa.Table], pa.Table | None] | None = None) -> None:
+        """Removes replaced files, compacts or folds the rest, checkpoints, cleans the log.
+
+        ``fold`` gets all rows and returns those to keep, or None where folding is not worth it. Losing to another
+        process leaves the work to the next turn. Files replaced in one turn are removed in the next one, so that a
+        reader of an older version has that long to finish; files of commits that never came are removed after a day.
+        """
+        with self.lock:
+            version = self._handle.version()
+            is_full = version // _FULL_VACUUM_EVERY != (version - UPKEEP_EVERY) // _FULL_VACUUM_EVERY
+            try:
+                self._handle.vacuum(
+                    retention_hours=_ORPHAN_HOURS if is_full else 0,
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    full=is_full,
+                    post_commithook_properties=_NO_HOOKS,
+                )
+                self.refresh()
+                folded = fold(self.read()) if fold else None
+                if folded is not None:
+                    self.append(folded, overwrite=True)
+                else:
+                    self._handle.optimize.compact(
+                        target_size=_TARGET_BYTES, writer_properties=_WRITER, post_commithook_properties=_NO_HOOKS
+                    )
+                self.refresh()
+                self._handle.create_checkpoint()
+                self._handle.cleanup_metadata()
+            except (Moved, CommitFailedError):
+                self.refresh()
+            except (DeltaError, OSError) as error:
+                _log.warning("upkeep of %s: %s", self.uri, error)
+                self._handle = DeltaTable(self.uri)
+
+    def _files(self) -> set[str]:
+        return set(self._handle.file_uris())
+
+    def _files_above(self, column: str, value: int) -> set[str]:
+        actions = pa.table(self._handle.get_add_actions(flatten=True))
+        paths = actions.column("path").to_pylist()
+        newest = f"max.{column}"
+        most = actions.column(newest).to_pylist() if newest in actions.column_names else [None] * len(paths)
+        names = {path for path, most_in in zip(paths, most, strict=True) if most_in is None or most_in > value}
+        return {file for file in self._files() if file.rpartition("/")[2] in names}
+
+    def _read_files(self, files: set[str], columns: list[str] | None) -> pa.Table:
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        if not files:
+            return schema.empty_table()
+        if self._filesystem is None:
+            self._filesystem = (
+                pa_fs.LocalFileSystem()
+                if self._log_directory is not None
+                else pa_fs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table))
+            )
+        names = sorted(files) if self._log_directory is not None else sorted(f.rpartition("/")[2] for f in files)
+        read = [pq.read_table(name, columns=columns, filesystem=self._filesystem, partitioning=None) for name in names]
+        return pa.concat_tables([_conformed(table, schema) for table in read])
+
+
+def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the schema's columns: files written before a column was added lack it."""
+    columns: list[Any] = [
+        table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _is_commit(name: str) -> bool:
+    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
