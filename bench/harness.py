@@ -1,7 +1,7 @@
 """How a benchmark is run: our way and a peer's in alternation, in one process run, on one machine.
 
-Cases are modules in ``bench/cases`` with a tuple ``CASES``. What is compared is the ratio of medians; its spread is that
-of the ratios of neighbouring runs, so that a machine that slows down half-way shows as spread and not as a result.
+Cases are modules in ``bench/cases`` with a tuple ``CASES``. What is compared is the ratio of medians; its spread is
+that of the ratios of neighbouring runs, so that a machine that slows down half-way shows as spread and not as a result.
 """
 
 from __future__ import annotations
