@@ -38,6 +38,8 @@ UNTERMINATED = ErrorCode("RW102", "42601", "a string, quoted name or comment doe
 INVALID_EXPRESSION = ErrorCode("RW103", "42601", "an expression or query is not SQL")
 TOO_COMPLEX = ErrorCode("RW104", "54001", "the statement is nested too deeply or too long")
 DUPLICATE_CLAUSE = ErrorCode("RW105", "42601", "something is given twice")
+UNKNOWN_OPTION = ErrorCode("RW106", "42601", "the statement has no such option")
+INVALID_OPTION = ErrorCode("RW107", "22023", "an option's value is not valid")
 
 DUPLICATE_OBJECT = ErrorCode("RW201", "42710", "the name is taken")
 UNDEFINED_OBJECT = ErrorCode("RW203", "42704", "the object does not exist")

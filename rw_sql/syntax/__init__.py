@@ -1,5 +1,29 @@
 """Text → statement → canonical text. No Spark here.
 
 ``parse_script(text, file=None) -> tuple[Statement, ...]`` reads statements separated by ``;``;
-``render(statement) -> str`` writes one back in canonical form.
+``render(statement) -> str`` writes one back in canonical form. Errors are :class:`rw_sql.errors.SqlError`, each with
+its place in the text.
 """
+
+from __future__ import annotations
+
+from rw_sql.syntax.alter import merge_options
+from rw_sql.syntax.render import render
+from rw_sql.syntax.routing import CatalogView, could_be_ours, route
+from rw_sql.syntax.script import ScriptStatement, parse, parse_script, parse_statement, split_script
+from rw_sql.syntax.types import canonical_type, spark_type
+
+__all__ = [
+    "CatalogView",
+    "ScriptStatement",
+    "canonical_type",
+    "could_be_ours",
+    "merge_options",
+    "parse",
+    "parse_script",
+    "parse_statement",
+    "render",
+    "route",
+    "spark_type",
+    "split_script",
+]

@@ -1,4 +1,4 @@
-"""The parts that statements are made of: names, options, columns, formats. All frozen; spans never count in equality."""
+"""The parts of statements: names, options, columns, formats. All frozen; spans never count in equality."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class ColumnDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncludeColumn:
-    """``INCLUDE kind ['inner' [type]] [AS alias]``; ``kind`` is lower case: key, partition, offset, timestamp, header."""
+    """``INCLUDE kind ['inner' [type]] [AS alias]``; ``kind`` is lower case: key, partition, offset, ..."""
 
     kind: str
     inner: str | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rw_sql.syntax.statements.common import NumberValue, Span, Statement, TextValue, WordValue, at
+from rw_sql.errors import Span
+from rw_sql.syntax.statements.common import NumberValue, Statement, TextValue, WordValue, at
 
 ParameterValue = TextValue | NumberValue | WordValue
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rw_sql.errors import Span
 from rw_sql.syntax.statements.common import (
     ColumnDefinition,
     FormatEncode,
@@ -13,7 +14,6 @@ from rw_sql.syntax.statements.common import (
     NumberValue,
     Option,
     OptionKey,
-    Span,
     Statement,
     TextValue,
     at,
@@ -93,7 +93,7 @@ class SplitId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetSourceSplits(Statement):
-    """``RESET SOURCE SPLITS n [FOR SPLITS ('id', …)] [WITH (REDISCOVER, FORGET_OFFSETS, VALIDATE = bool)] [REASON]``."""
+    """``RESET SOURCE SPLITS n [FOR SPLITS (…)] [WITH (REDISCOVER, FORGET_OFFSETS, VALIDATE = bool)] [REASON]``."""
 
     name: Name
     splits: tuple[SplitId, ...] = ()

@@ -1,0 +1,25 @@
+"""ALTER's merge into a stored statement: what it names changes, everything else stays as it was written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from rw_sql.syntax.statements.source import CreateSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.syntax.statements.common import Option, OptionKey
+
+WithOptions = TypeVar("WithOptions", bound=CreateSource)
+
+
+def merge_options(
+    statement: WithOptions, set_options: Iterable[Option], unset_keys: Iterable[OptionKey | str] = ()
+) -> WithOptions:
+    """The statement with options set in place, new ones at the end, and unset ones gone."""
+    changed = {option.key: option for option in set_options}
+    gone = {key if isinstance(key, str) else key.key for key in unset_keys}
+    kept = [changed.pop(option.key, option) for option in statement.options if option.key not in gone]
+    return replace(statement, options=(*kept, *changed.values()))

@@ -1,0 +1,25 @@
+"""What each grammar rule means: one function per rule or alias, given the rule's kept values, returning a value.
+
+A rule without a function passes its only value on, and is None if it has none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.syntax.rules.materialized_view import MATERIALIZED_VIEW_RULES
+from rw_sql.syntax.rules.parts import PART_RULES
+from rw_sql.syntax.rules.session import SESSION_RULES
+from rw_sql.syntax.rules.source import SOURCE_RULES
+from rw_sql.syntax.rules.types import TYPE_RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RULES: dict[str, Callable[..., Any]] = {
+    **PART_RULES,
+    **TYPE_RULES,
+    **SOURCE_RULES,
+    **MATERIALIZED_VIEW_RULES,
+    **SESSION_RULES,
+}

@@ -1,0 +1,203 @@
+"""The parts that many statements share: names, options, switches, types, columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_OPTION, UNKNOWN_OPTION, Span, SqlError, near_names
+from rw_sql.syntax.free_text import check_expression, check_query
+from rw_sql.syntax.scan import QUOTED, Token
+from rw_sql.syntax.statements.common import (
+    ConnectionValue,
+    Expression,
+    Name,
+    NullValue,
+    NumberValue,
+    Option,
+    OptionKey,
+    OptionValue,
+    Query,
+    SecretValue,
+    TextValue,
+    WordValue,
+)
+from rw_sql.syntax.statements.source import SplitId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+T = TypeVar("T")
+
+
+def is_given() -> bool:
+    return True
+
+
+def is_not_given() -> bool:
+    return False
+
+
+def is_nothing() -> None:
+    return None
+
+
+def first(item: T) -> list[T]:
+    return [item]
+
+
+def more(items: list[T], item: T) -> list[T]:
+    items.append(item)
+    return items
+
+
+def joined(start: Span, end: Span) -> Span:
+    """From the start of one to the end of the other."""
+    return Span(start.start, end.end, start.line, start.column)
+
+
+def name(*parts: Token) -> Name:
+    return Name(parts=tuple(part.value for part in parts), span=joined(parts[0].span, parts[-1].span))
+
+
+def text_value(token: Token) -> TextValue:
+    return TextValue(text=token.value, span=token.span)
+
+
+def plain_number(token: Token) -> Token:
+    return token
+
+
+def negative_number(token: Token) -> Token:
+    return Token(
+        token.kind, "-" + token.text, "-" + token.value, token.start - 1, token.end, token.line, token.column - 1
+    )
+
+
+def number_value(token: Token) -> NumberValue:
+    return NumberValue(text=token.value, span=token.span)
+
+
+def word_value(token: Token) -> WordValue:
+    return WordValue(text=token.value, span=token.span)
+
+
+def null_value() -> NullValue:
+    return NullValue()
+
+
+def secret_value(secret: Name) -> SecretValue:
+    return SecretValue(secret=secret, span=secret.span)
+
+
+def secret_file_value(secret: Name) -> SecretValue:
+    return SecretValue(secret=secret, is_file=True, span=secret.span)
+
+
+def option(key: Token, value: OptionValue) -> Option:
+    if key.value == "connection" and isinstance(value, WordValue):
+        value = ConnectionValue(connection=Name(parts=(value.text,), span=value.span), span=value.span)
+    return Option(key=key.value, value=value, span=joined(key.span, value.span))
+
+
+def options(listed: list[Option]) -> tuple[Option, ...]:
+    refuse_twice("option", [(o.key, o.span) for o in listed])
+    return tuple(listed)
+
+
+def option_keys(*keys: Token) -> tuple[OptionKey, ...]:
+    refuse_twice("option", [(key.value, key.span) for key in keys])
+    return tuple(OptionKey(key=key.value, span=key.span) for key in keys)
+
+
+def with_options(listed: tuple[Option, ...] = ()) -> tuple[Option, ...]:
+    return listed
+
+
+def with_switches(*listed: Option) -> tuple[Option, ...]:
+    refuse_twice("option", [(o.key, o.span) for o in listed])
+    return listed
+
+
+def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
+    """Raises SqlError DUPLICATE_CLAUSE at the second of two equal names."""
+    seen: set[str] = set()
+    for key, span in named:
+        if key in seen:
+            raise SqlError(DUPLICATE_CLAUSE, f'{what} "{key}" is given twice', span=span)
+        seen.add(key)
+
+
+def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str, Any]:
+    """The values of ``known`` switches, defaults where they are not written.
+
+    A default that is a bool asks for true or false, a tuple for one of its words (the first is the default).
+    """
+    read: dict[str, Any] = {k: d[0] if isinstance(d, tuple) else d for k, d in known.items()}
+    for each in written:
+        if each.key not in known:
+            near = near_names(each.key, known)
+            hint = f"did you mean {near[0].upper()}?" if near else f"known options: {', '.join(known).upper()}"
+            raise SqlError(UNKNOWN_OPTION, f'there is no option "{each.key.upper()}" here', hint=hint, span=each.span)
+        default = known[each.key]
+        allowed = default if isinstance(default, tuple) else ("true", "false")
+        text = each.value.text.lower() if isinstance(each.value, (TextValue, WordValue)) else None
+        if text not in allowed:
+            wanted = " or ".join(f"'{word}'" if isinstance(default, tuple) else word for word in allowed)
+            raise SqlError(INVALID_OPTION, f"{each.key.upper()} must be {wanted}", span=each.value.span)
+        read[each.key] = text if isinstance(default, tuple) else text == "true"
+    return read
+
+
+def reason(text: Token | None = None) -> str | None:
+    return text.value if text is not None else None
+
+
+def split(token: Token) -> SplitId:
+    return SplitId(id=token.value, span=token.span)
+
+
+def for_splits(*splits: SplitId) -> tuple[SplitId, ...]:
+    refuse_twice("split", [(s.id, s.span) for s in splits])
+    return splits
+
+
+def expression(token: Token) -> Expression:
+    """A cut-out expression, checked. Raises SqlError INVALID_EXPRESSION."""
+    return Expression(text=check_expression(token), span=token.span)
+
+
+def query(token: Token) -> Query:
+    """A cut-out query, checked. Raises SqlError INVALID_EXPRESSION."""
+    return Query(text=check_query(token), span=token.span)
+
+
+def is_folded(token: Token) -> bool:
+    """Whether the name was written without quotes."""
+    return token.kind != QUOTED
+
+
+PART_RULES: dict[str, Callable[..., Any]] = {
+    "is_given": is_given,
+    "is_not_given": is_not_given,
+    "is_nothing": is_nothing,
+    "first": first,
+    "more": more,
+    "name": name,
+    "text_value": text_value,
+    "plain_number": plain_number,
+    "negative_number": negative_number,
+    "number_value": number_value,
+    "word_value": word_value,
+    "null_value": null_value,
+    "secret_value": secret_value,
+    "secret_file_value": secret_file_value,
+    "option": option,
+    "switch": option,
+    "options": options,
+    "option_keys": option_keys,
+    "with_options": with_options,
+    "with_switches": with_switches,
+    "reason": reason,
+    "split": split,
+    "for_splits": for_splits,
+}

@@ -1,0 +1,113 @@
+"""Types: what RisingWave calls them, in every spelling, and in canonical form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import UNSUPPORTED_TYPE, SqlError, near_names
+from rw_sql.syntax.statements.common import DataType, StructField
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.syntax.scan import Token
+
+CANONICAL = {
+    "boolean": "BOOLEAN", "bool": "BOOLEAN",
+    "smallint": "SMALLINT", "int2": "SMALLINT",
+    "int": "INT", "integer": "INT", "int4": "INT",
+    "bigint": "BIGINT", "int8": "BIGINT",
+    "real": "REAL", "float4": "REAL",
+    "double": "DOUBLE", "float8": "DOUBLE", "float": "DOUBLE",
+    "numeric": "NUMERIC", "decimal": "NUMERIC", "dec": "NUMERIC",
+    "varchar": "CHARACTER VARYING", "string": "CHARACTER VARYING", "text": "CHARACTER VARYING",
+    "char": "CHARACTER", "character": "CHARACTER",
+    "bytea": "BYTEA",
+    "date": "DATE", "time": "TIME", "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE", "timetz": "TIME WITH TIME ZONE",
+    "interval": "INTERVAL",
+    "jsonb": "JSONB", "json": "JSONB",
+    "serial": "SERIAL", "uuid": "UUID", "rw_int256": "RW_INT256", "rw_uint256": "RW_UINT256",
+}  # fmt: skip
+"""Every name of one word (lower case) → the canonical name."""
+
+_WITH_ARGUMENTS = {
+    "NUMERIC": 2,
+    "CHARACTER VARYING": 1,
+    "CHARACTER": 1,
+    "DOUBLE": 1,
+    "VECTOR": 1,
+    "TIMESTAMP": 1,
+    "TIME": 1,
+}
+
+
+def named_type(token: Token, *arguments: Token) -> DataType:
+    canonical = CANONICAL.get(token.value)
+    if canonical is None:
+        near = near_names(token.value, CANONICAL)
+        raise SqlError(
+            UNSUPPORTED_TYPE,
+            f'type "{token.value}" does not exist',
+            hint=f'did you mean "{near[0]}"?' if near else None,
+            span=token.span,
+        )
+    if len(arguments) > _WITH_ARGUMENTS.get(canonical, 0):
+        raise SqlError(UNSUPPORTED_TYPE, f'type "{token.value}" takes no such arguments', span=token.span)
+    numbers = tuple(_whole(argument) for argument in arguments)
+    if canonical == "DOUBLE" and numbers:  # float(n): single precision up to 24 bits
+        canonical, numbers = ("REAL" if numbers[0] <= 24 else "DOUBLE"), ()
+    return DataType(name=canonical, arguments=numbers, span=token.span)
+
+
+def _whole(token: Token) -> int:
+    if not token.text.isascii() or not token.text.isdigit():
+        raise SqlError(UNSUPPORTED_TYPE, f"expected a whole number, found: {token.text}", span=token.span)
+    return int(token.text)
+
+
+def array_type(element: DataType) -> DataType:
+    return DataType(name="ARRAY", element=element, span=element.span)
+
+
+def double_type() -> DataType:
+    return DataType(name="DOUBLE")
+
+
+def varchar_type(*length: Token) -> DataType:
+    return DataType(name="CHARACTER VARYING", arguments=tuple(_whole(n) for n in length))
+
+
+def timestamp_type(has_zone: bool | None) -> DataType:
+    return DataType(name="TIMESTAMP WITH TIME ZONE" if has_zone else "TIMESTAMP")
+
+
+def time_type(has_zone: bool | None) -> DataType:
+    return DataType(name="TIME WITH TIME ZONE" if has_zone else "TIME")
+
+
+def struct_field(name: Token, data_type: DataType) -> StructField:
+    return StructField(name=name.value, data_type=data_type)
+
+
+def struct_type(*fields: StructField) -> DataType:
+    return DataType(name="STRUCT", fields=fields)
+
+
+def map_type(key: DataType, value: DataType) -> DataType:
+    return DataType(name="MAP", key=key, value=value)
+
+
+TYPE_RULES: dict[str, Callable[..., Any]] = {
+    "named_type": named_type,
+    "type_with_precision": named_type,
+    "type_with_scale": named_type,
+    "array_type": array_type,
+    "double_type": double_type,
+    "varchar_type": varchar_type,
+    "timestamp_type": timestamp_type,
+    "time_type": time_type,
+    "struct_field": struct_field,
+    "struct_type": struct_type,
+    "map_type": map_type,
+}

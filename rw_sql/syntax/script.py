@@ -1,0 +1,134 @@
+"""Scripts: one or more statements in a text, separated by ``;``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
+from rw_sql.syntax.parser import Parser
+from rw_sql.syntax.routing import could_be_ours
+from rw_sql.syntax.scan import END, PUNCTUATION, Token, end_of_comment, scan
+from rw_sql.syntax.statements.common import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def parse_script(text: str, file: str | None = None) -> tuple[Statement, ...]:
+    """All statements of a script, in order. Empty statements between ``;`` are left out.
+
+    Raises SqlError for the first statement that is none of ours, with its place in the script and ``file``.
+    """
+    try:
+        tokens = scan(text)
+        return tuple(_parse(text, tokens, first, last) for first, last in _segments(tokens))
+    except SqlError as error:
+        raise error.located(text, file)  # noqa: B904 - the same error, told where it stands
+
+
+def parse(text: str) -> tuple[Statement, ...]:
+    """All statements of a text, in order. Raises SqlError."""
+    return parse_script(text)
+
+
+def parse_statement(text: str) -> Statement:
+    """The one statement of a text; one ``;`` behind it and comments are fine. Raises SqlError."""
+    try:
+        tokens = scan(text)
+        segments = list(_segments(tokens))
+        if not segments:
+            raise SqlError(SYNTAX_ERROR, "the text holds no statement", span=tokens[-1].span)
+        if len(segments) > 1:
+            second = tokens[segments[1][0]]
+            raise SqlError(SYNTAX_ERROR, "the text holds more than one statement", span=second.span)
+        return _parse(text, tokens, *segments[0])
+    except SqlError as error:
+        raise error.located(text)  # noqa: B904 - the same error, told where it stands
+
+
+def _segments(tokens: list[Token]) -> Iterator[tuple[int, int]]:
+    first = 0
+    for at, token in enumerate(tokens):
+        if token.kind == END or (token.kind == PUNCTUATION and token.text == ";"):
+            if at > first:
+                yield first, at
+            first = at + 1
+
+
+def _parse(text: str, tokens: list[Token], first: int, last: int) -> Statement:
+    statement = Parser(text, tokens, first, last).parse()
+    start = tokens[first]
+    # The statement was made a moment ago and nobody else holds it yet: cheaper than replacing a frozen record.
+    object.__setattr__(statement, "span", Span(start.start, tokens[last - 1].end, start.line, start.column))
+    assert isinstance(statement, Statement)
+    return statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptStatement:
+    """One statement of a script, ours or Spark's: its text without the ``;``, and where it starts in the script."""
+
+    text: str
+    start: int
+    line: int
+    column: int
+
+
+# Ours: a backslash is an ordinary character in '…', block comments nest, "…" is a name.
+_OURS = re.compile(
+    r"""--[^\n]*+|(?P<block>/\*)|[eE]'(?:[^'\\]|\\.|'')*+'?|'(?:[^']|'')*+'?|"(?:[^"]|"")*+"?|`(?:[^`]|``)*+`?
+    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|[\w$]++|.""",
+    re.VERBOSE | re.DOTALL,
+)
+# Spark's: a backslash escapes in '…' and "…", except in r'…'.
+_SPARKS = re.compile(
+    r"""--[^\n]*+|(?P<block>/\*)|[rR]'[^']*+'?|[rR]"[^"]*+"?|'(?:[^'\\]|\\.|'')*+'?|"(?:[^"\\]|\\.|"")*+"?|`(?:[^`]|``)*+`?
+    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|\w++|.""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def split_script(text: str) -> tuple[ScriptStatement, ...]:
+    """A script's statements, ours and Spark's alike, without parsing them.
+
+    A ``;`` in a string, a quoted name, a comment or dollar quotes ends no statement. Each statement is read by the
+    quoting rules of whom its first words say it is. Pieces that hold nothing but comments are left out. Never raises:
+    what does not end reaches to the end of the script, and parsing it says so.
+    """
+    found: list[ScriptStatement] = []
+    start = 0
+    while start < len(text):
+        end, first, last = _piece(text, start)
+        if first is not None:
+            line_start = text.rfind("\n", 0, first) + 1
+            line = text.count("\n", 0, first) + 1
+            found.append(ScriptStatement(text=text[first:last], start=first, line=line, column=first - line_start + 1))
+        start = end + 1
+    return tuple(found)
+
+
+def _piece(text: str, start: int) -> tuple[int, int | None, int]:
+    """Where the statement that starts here ends (at its ``;``), and the range in it that is no blank or comment."""
+    pattern = _OURS if could_be_ours(text[start : start + 4096]) else _SPARKS
+    position, first, last = start, None, start
+    while position < len(text):
+        match = pattern.match(text, position)
+        assert match is not None
+        if match["end"]:
+            return position, first, last
+        end = match.end()
+        is_comment = match[0].startswith("--")
+        if match["block"]:
+            is_comment = True
+            close = end_of_comment(text, position)
+            end = close if close >= 0 else len(text)
+        elif match["dollar"]:
+            close = text.find(match["dollar"], end)
+            end = close + len(match["dollar"]) if close >= 0 else len(text)
+        if not is_comment and not match[0].isspace():
+            first = position if first is None else first
+            last = end
+        position = end
+    return len(text), first, last
