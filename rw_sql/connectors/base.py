@@ -36,13 +36,18 @@ class SplitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamSplit:
-    """What the upstream says of one split: it holds the records ``[start, end)``."""
+    """What the upstream says of one split: it holds the records ``[start, end)``.
+
+    ``is_endless``: its records come into being as they are read (a generator). ``end`` then only limits what may be
+    asked for: it says nothing about lag, and nobody can wait until it is read.
+    """
 
     split: str
     start: int
     end: int
     cluster: str | None = None
     incarnation: str | None = None
+    is_endless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +123,21 @@ class Connector(Protocol):
         ...
 
     def read_stream(
-        self, spark: SparkSession, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        positions: Mapping[str, SplitState],
+        *,
+        max_records: int | None,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """A streaming DataFrame of exactly the splits in ``positions``, each from its position.
 
         Columns: ``_rw_split`` string, ``_rw_offset`` long, ``key`` binary, ``value`` binary, ``partition`` string,
-        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` bounds one batch.
+        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` bounds one batch;
+        None leaves it to the connector. ``headers`` is NULL unless ``with_headers``. ``columns`` are the source's own
+        (name → canonical type), for connectors that make their rows by them.
         """
         ...
 

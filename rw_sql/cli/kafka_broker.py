@@ -1,0 +1,314 @@
+"""A real Kafka broker for development and tests: one KRaft node with its data in a folder.
+
+Kafka's jars come through Spark's own resolver the first time; the class path is then remembered in the user's cache
+folder, and the broker starts in about three seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import JAVA_MISSING, UPSTREAM_UNREACHABLE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KAFKA_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
+START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_RESOLVE_ATTEMPTS = 3
+_HEAP = "512m"
+# Spark's own versions of these are on the class path instead: two bindings of one logger would quarrel.
+_NOT_FROM_KAFKA = ("slf4j", "org.apache.logging.log4j")
+_FROM_SPARK = ("scala-library-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInfo:
+    """A running broker: its process, where clients reach it, which cluster it is, and where its data lie."""
+
+    pid: int
+    bootstrap: str
+    cluster_id: str
+    folder: str
+
+
+def start_broker(
+    folder: str | Path, port: int = 9092, controller_port: int | None = None, extra: Mapping[str, str] | None = None
+) -> BrokerInfo:
+    """Starts a broker with its data in ``folder`` and returns when it answers; a running one is returned as it is.
+
+    ``port`` 0 takes a free one; the folder remembers it, so that a stopped broker comes back where it was.
+    ``extra`` are lines of server.properties. The broker outlives this process. Raises SqlError UPSTREAM_UNREACHABLE
+    where it does not come up, with the end of its log.
+    """
+    home = Path(folder).absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    if (running := is_running(home)) is not None:
+        return running
+    class_path = kafka_class_path()
+    remembered = _remembered(home)
+    at = port or (remembered["port"] if remembered else _free_port())
+    controller_at = controller_port or _free_port()
+    cluster_id = remembered["cluster_id"] if remembered else _new_cluster_id()
+    _write_settings(home, at, controller_at, extra or {})
+    java = [*_java(home), "-cp", class_path]
+    if not (home / "data" / "meta.properties").exists():
+        _format(java, home, cluster_id)
+    with (home / "console.log").open("ab") as console:
+        process = subprocess.Popen(
+            [*java, "kafka.Kafka", str(home / "server.properties")],
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=home,
+        )
+    info = BrokerInfo(pid=process.pid, bootstrap=f"127.0.0.1:{at}", cluster_id=cluster_id, folder=str(home))
+    (home / "broker.json").write_text(
+        json.dumps({**asdict(info), "port": at, "started": _process_start(process.pid)}), encoding="utf-8"
+    )
+    _wait_until_it_answers(process, info, home)
+    return info
+
+
+def stop_broker(folder: str | Path) -> bool:
+    """Stops the broker of a folder and returns when it is gone; False where none was running."""
+    home = Path(folder).absolute()
+    info = is_running(home)
+    if info is None:
+        return False
+    os.kill(info.pid, signal.SIGTERM)
+    if not _is_gone_within(info.pid, _STOP_SECONDS):
+        os.kill(info.pid, signal.SIGKILL)
+        _is_gone_within(info.pid, _STOP_SECONDS)
+    return True
+
+
+def is_running(folder: str | Path) -> BrokerInfo | None:
+    """The broker of a folder, if its process lives."""
+    told = _remembered(Path(folder).absolute())
+    if told is None or _process_start(told["pid"]) != told["started"]:
+        return None
+    return BrokerInfo(**{name: told[name] for name in ("pid", "bootstrap", "cluster_id", "folder")})
+
+
+def kafka_class_path() -> str:
+    """The broker's class path. Resolved by Spark the first time, remembered until a jar of it is gone."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
+    remembered = cache / (KAFKA_PACKAGE.replace(":", "-") + ".classpath")
+    if remembered.exists():
+        jars = remembered.read_text(encoding="utf-8").split("\n")
+        if all(Path(jar).exists() for jar in jars):
+            return os.pathsep.join([*jars, *_spark_jars()])
+    jars = _resolve()
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=cache, delete=False, encoding="utf-8") as file:
+        file.write("\n".join(jars))
+    Path(file.name).replace(remembered)
+    return os.pathsep.join([*jars, *_spark_jars()])
+
+
+def _spark_home() -> Path:
+    from importlib.util import find_spec
+
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise SqlError(JAVA_MISSING, "pyspark is not installed; the broker is fetched through it")
+    return Path(found.origin).parent
+
+
+def _spark_jars() -> list[str]:
+    return sorted(str(jar) for jar in (_spark_home() / "jars").iterdir() if jar.name.startswith(_FROM_SPARK))
+
+
+def _resolve() -> list[str]:
+    _java_program()
+    home = _spark_home()
+    command = [
+        str(home / "bin" / "spark-submit"),
+        *("--verbose", "--master", "local[1]", "--packages", KAFKA_PACKAGE, "--driver-memory", _HEAP),
+        *("--class", "kafka.tools.StorageTool", "spark-internal", "random-uuid"),
+    ]
+    done: subprocess.CompletedProcess[str] | None = None
+    for _ in range(_RESOLVE_ATTEMPTS):
+        done = subprocess.run(
+            command,
+            env={**os.environ, "SPARK_HOME": str(home)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        jars = _class_path_elements(done.stdout + "\n" + done.stderr)
+        if done.returncode == 0 and jars:
+            return jars
+    tail = "\n".join((done.stderr if done else "").strip().splitlines()[-8:])
+    raise SqlError(UPSTREAM_UNREACHABLE, f"Kafka could not be fetched as {KAFKA_PACKAGE}", detail=tail)
+
+
+def _class_path_elements(printed: str) -> list[str]:
+    _, _, after = printed.partition("Classpath elements:\n")
+    jars = []
+    for line in after.splitlines():
+        if not line.startswith("file:"):
+            break
+        jar = line.removeprefix("file://").removeprefix("file:")
+        if not Path(jar).name.startswith(_NOT_FROM_KAFKA) and not Path(jar).name.startswith("org.slf4j"):
+            jars.append(jar)
+    return jars
+
+
+def _java_program() -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return str(Path(home) / "bin" / "java")
+    if found := shutil.which("java"):
+        return found
+    raise SqlError(JAVA_MISSING, "Java was not found", hint="install Java 17 or set JAVA_HOME")
+
+
+def _java(home: Path) -> list[str]:
+    return [
+        _java_program(),
+        f"-Xmx{_HEAP}",
+        # The broker is short-lived: start quickly, and leave the cores to those who use it.
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
+    ]
+
+
+def _format(java: list[str], home: Path, cluster_id: str) -> None:
+    done = subprocess.run(
+        [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(home / "server.properties")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SqlError(UPSTREAM_UNREACHABLE, f"the folder {home} cannot hold a broker", detail=done.stderr.strip()[-800:])
+
+
+def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[str, str]) -> None:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(home / "data"),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        # Deleted topics and truncated records shall be gone while a test looks on.
+        "file.delete.delay.ms": "1000",
+        "log.retention.check.interval.ms": "1000",
+        "log.initial.task.delay.ms": "1000",
+        **extra,
+    }
+    (home / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+    (home / "log4j2.properties").write_text(
+        "status = error\n"
+        "appender.file.type = File\n"
+        "appender.file.name = file\n"
+        f"appender.file.fileName = {home / 'broker.log'}\n"
+        "appender.file.layout.type = PatternLayout\n"
+        "appender.file.layout.pattern = %d %p %c{1}: %m%n\n"
+        "rootLogger.level = warn\n"
+        "rootLogger.appenderRef.file.ref = file\n",
+        encoding="utf-8",
+    )
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, home: Path) -> None:
+    from rw_sql.cli.kafka_topics import answers
+
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if _is_port_open(info.bootstrap) and answers(info.bootstrap, seconds=5):
+            return
+        time.sleep(0.05)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    said = [(home / name).read_text(errors="replace") for name in ("broker.log", "console.log") if (home / name).exists()]
+    raise SqlError(
+        UPSTREAM_UNREACHABLE,
+        f"the broker at {info.bootstrap} did not come up",
+        detail="\n".join("\n".join(said).strip().splitlines()[-8:]),
+    )
+
+
+def _is_port_open(bootstrap: str) -> bool:
+    host, _, port = bootstrap.rpartition(":")
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _new_cluster_id() -> str:
+    import base64
+    import uuid
+
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not made.startswith("-"):  # it is an argument on a command line
+            return made
+
+
+def _remembered(home: Path) -> dict[str, Any] | None:
+    try:
+        told: dict[str, Any] = json.loads((home / "broker.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return told
+
+
+def _process_start(pid: int) -> str | None:
+    """What tells a process from a later one of the same number; None where it is gone or a zombie."""
+    done = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, env={"LC_ALL": "C", "PATH": os.environ.get("PATH", "")}
+    )
+    state, _, started = done.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else started.strip()
+
+
+def _is_gone_within(pid: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            os.waitpid(pid, os.WNOHANG)  # it may be our own child, which stays a zombie until asked after
+        except ChildProcessError:
+            pass
+        if _process_start(pid) is None:
+            return True
+        time.sleep(0.05)
+    return False

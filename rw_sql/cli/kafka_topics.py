@@ -1,0 +1,221 @@
+"""Topics of a development broker: make, delete, grow, list them, and put records into them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import DUPLICATE_OBJECT, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record to produce. ``partition`` None leaves it to the key's hash; ``timestamp_ms`` None is now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """A topic: how many partitions it has, and how many records lie in them."""
+
+    name: str
+    id: str
+    partitions: int
+    records: int
+
+
+def answers(bootstrap: str, seconds: float) -> bool:
+    """Whether a broker answers within a time."""
+    from confluent_kafka import KafkaException
+
+    admin = _admin(bootstrap)  # a client that nothing holds any more never answers
+    try:
+        cluster = admin.describe_cluster(request_timeout=seconds).result(seconds + 1)
+    except (KafkaException, TimeoutError):
+        return False
+    return len(cluster.nodes) > 0
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+) -> None:
+    """Makes a topic and returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
+    from confluent_kafka.admin import NewTopic
+
+    admin = _admin(bootstrap)
+    first = min(partitions, 4000)  # one request for more is refused
+    _done(
+        admin.create_topics([NewTopic(name, first, 1, config=dict(config or {}))], request_timeout=_SECONDS)[name],
+        name,
+    )
+    for size in range(first + 2000, partitions + 2000, 2000):
+        _grow(admin, name, min(size, partitions))
+    _wait(lambda: _led_partitions(admin, name) == partitions, f'topic "{name}" has no leaders')
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Deletes a topic and returns when it is gone. Raises SqlError UPSTREAM_MISSING."""
+    admin = _admin(bootstrap)
+    _done(admin.delete_topics([name], request_timeout=_SECONDS)[name], name)
+    _wait(lambda: _led_partitions(admin, name) is None, f'topic "{name}" does not go')
+
+
+def add_partitions(bootstrap: str, name: str, total: int) -> None:
+    """Grows a topic to ``total`` partitions and returns when all have leaders."""
+    admin = _admin(bootstrap)
+    _grow(admin, name, total)
+    _wait(lambda: _led_partitions(admin, name) == total, f'topic "{name}" has no leaders')
+
+
+def delete_records(bootstrap: str, name: str, before: Mapping[int, int]) -> None:
+    """Removes the records below an offset, per partition, as retention would."""
+    from confluent_kafka import TopicPartition
+
+    admin = _admin(bootstrap)
+    asked = admin.delete_records([TopicPartition(name, part, offset) for part, offset in before.items()])
+    for future in asked.values():
+        _done(future, name)
+
+
+def topics(bootstrap: str) -> list[TopicInfo]:
+    """The topics of a broker, its own apart, sorted by name."""
+    from rw_sql.connectors.kafka_admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
+
+    names = [
+        name for name in _admin(bootstrap).list_topics(timeout=_SECONDS).topics if not name.startswith("__")
+    ]
+    if not names:
+        return []
+    try:
+        with BrokerAdmin({"bootstrap.servers": bootstrap}, timeout=_SECONDS) as admin:
+            _, found, _ = admin.describe(names)
+            starts, ends = admin.offsets(
+                [(name, part) for name, view in found.items() for part in view.partitions], EARLIEST, LATEST
+            )
+    except BrokerError as error:
+        raise SqlError(UPSTREAM_UNREACHABLE, f"the broker does not answer: {error}") from error
+    return [
+        TopicInfo(
+            name=name,
+            id=view.id or "",
+            partitions=len(view.partitions),
+            records=sum(ends[name, part] - starts[name, part] for part in view.partitions),
+        )
+        for name, view in sorted(found.items())
+    ]
+
+
+def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str]) -> int:
+    """Puts records into a topic and returns how many, when the broker has acknowledged all of them.
+
+    Records of one partition keep their order. Raises SqlError UPSTREAM_MISSING for a topic that does not exist.
+    """
+    from confluent_kafka import KafkaException, Producer
+
+    if _led_partitions(_admin(bootstrap), topic) is None:
+        raise SqlError(UPSTREAM_MISSING, f'topic "{topic}" does not exist')
+    faults: list[str] = []
+
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            faults.append(error.str())
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "message.timeout.ms": int(_SECONDS * 1000),
+            "queue.buffering.max.messages": 1_000_000,
+            "log_level": 0,
+            "error_cb": lambda error: None,
+        }
+    )
+    count = 0
+    for record in records:
+        given = record if isinstance(record, Record) else Record(value=record.encode() if isinstance(record, str) else record)
+        placed: dict[str, Any] = {} if given.partition is None else {"partition": given.partition}
+        if given.timestamp_ms is not None:
+            placed["timestamp"] = given.timestamp_ms
+        if given.headers:
+            placed["headers"] = list(given.headers)
+        while True:
+            try:
+                producer.produce(topic, given.value, given.key, on_delivery=delivered, **placed)
+            except BufferError:
+                producer.poll(0.1)
+            except KafkaException as error:
+                raise _error(error, topic) from error
+            else:
+                break
+        count += 1
+        if count % 1000 == 0:
+            producer.poll(0)
+    left = producer.flush(_SECONDS)
+    if faults or left:
+        raise SqlError(UPSTREAM_UNREACHABLE, f'{len(faults) + left} of {count} records did not reach topic "{topic}": {(faults or ["no answer"])[0]}')
+    return count
+
+
+def _admin(bootstrap: str) -> Any:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None})
+
+
+def _grow(admin: Any, name: str, total: int) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    _done(admin.create_partitions([NewPartitions(name, total)], request_timeout=_SECONDS)[name], name)
+
+
+def _led_partitions(admin: Any, name: str) -> int | None:
+    """How many partitions have a leader; None where there is no such topic."""
+    from confluent_kafka import KafkaException, TopicCollection
+
+    try:
+        view = admin.describe_topics(TopicCollection([name]), request_timeout=_SECONDS)[name].result()
+    except KafkaException as error:
+        if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+            return None
+        raise _error(error, name) from error
+    return sum(1 for part in view.partitions if part.leader is not None and part.leader.id >= 0)
+
+
+def _done(future: Any, name: str) -> None:
+    from confluent_kafka import KafkaException
+
+    try:
+        future.result()
+    except KafkaException as error:
+        raise _error(error, name) from error
+
+
+def _error(error: Exception, name: str) -> SqlError:
+    fault = error.args[0]
+    match fault.name():
+        case "TOPIC_ALREADY_EXISTS":
+            return SqlError(DUPLICATE_OBJECT, f'topic "{name}" exists')
+        case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
+            return SqlError(UPSTREAM_MISSING, f'topic "{name}" does not exist')
+        case _:
+            return SqlError(UPSTREAM_UNREACHABLE, f'topic "{name}": {fault.str()}')
+
+
+def _wait(is_met: Callable[[], bool], failure: str) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while not is_met():
+        if time.monotonic() > deadline:
+            raise SqlError(UPSTREAM_UNREACHABLE, f"{failure} after {_SECONDS:g} s")
+        time.sleep(0.02)

@@ -1,0 +1,76 @@
+"""Split states as JSON. One form serves all connectors whose positions are counted: ``{"offset": 42, …}``.
+
+``offset`` is the next record to read. ``cluster`` and ``incarnation`` stand only where they are known. A bare number
+is accepted as a state that knows neither.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.spec import quoted
+from rw_sql.errors import INVALID_SPLIT_STATE, SqlError
+
+MAX_OFFSET = 2**63 - 1
+_BARE = re.compile(r"\s*[+-]?[0-9]+\s*")
+_KEYS = ("cluster", "incarnation", "offset")
+
+
+def encode_state(state: SplitState) -> str:
+    """The state as JSON, keys sorted, no spaces."""
+    fields: dict[str, str | int] = {"offset": state.offset}
+    if state.cluster is not None:
+        fields["cluster"] = state.cluster
+    if state.incarnation is not None:
+        fields["incarnation"] = state.incarnation
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode_state(split: str, text: str) -> SplitState:
+    """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE naming what is wrong."""
+    if _BARE.fullmatch(text):
+        return SplitState(split=split, offset=_offset(split, int(text) if len(text) < 40 else MAX_OFFSET + 1))
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(split, f"{quoted(text)} is neither a number nor JSON") from error
+    if not isinstance(fields, dict):
+        raise _invalid(split, f"{quoted(text)} is not an object with an offset")
+    if strange := sorted(set(fields) - set(_KEYS)):
+        raise _invalid(split, f"it has no field {quoted(strange[0])}; its fields are offset, cluster, incarnation")
+    if "offset" not in fields:
+        raise _invalid(split, "the field offset is missing")
+    return SplitState(
+        split=split,
+        offset=_offset(split, fields["offset"]),
+        cluster=_text(split, fields, "cluster"),
+        incarnation=_text(split, fields, "incarnation"),
+    )
+
+
+def _offset(split: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _invalid(split, f"the offset {quoted(str(value))} is not a whole number")
+    if value < 0:
+        raise _invalid(split, f"the offset {value} is negative")
+    if value > MAX_OFFSET:
+        raise _invalid(split, "the offset is greater than any record's")
+    return value
+
+
+def _text(split: str, fields: dict[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise _invalid(split, f"the field {name} is not a text")
+    return value
+
+
+def _invalid(split: str, what: str) -> SqlError:
+    return SqlError(
+        INVALID_SPLIT_STATE,
+        f'invalid state of split "{split}": {what}',
+        hint="give the offset of the next record to read, as a number",
+    )

@@ -1,0 +1,216 @@
+"""The Kafka connector. Splits are topic partitions; a split state is the offset of the next record to read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors import codec, kafka_properties, kafka_reader
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.errors import (
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    UNKNOWN_SPLIT,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_BROKER = re.compile(r"(\w+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:,/\[\]]+):([0-9]{1,5})")
+_TIME = "scan.startup.timestamp.millis"
+
+
+class KafkaConnector:
+    """See :class:`rw_sql.connectors.base.Connector`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/kafka.toml``."""
+        return load_spec("kafka")
+
+    def is_shareable(self) -> bool:
+        """Kafka readers share one ingest."""
+        return self.spec.is_shareable
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together. Reaches no broker."""
+        check_option_values(self.spec, options)
+        brokers = [part.strip() for part in options["properties.bootstrap.server"].split(",")]
+        for broker in brokers:
+            match = _BROKER.fullmatch(broker)
+            if match is None or not 0 < int(match[3]) < 65536:
+                raise OptionError(
+                    INVALID_PROPERTY,
+                    f'property "properties.bootstrap.server" must be a list of host:port, not \'{broker}\'',
+                    key="properties.bootstrap.server",
+                )
+        for topic in topics_of(options):
+            if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+                raise OptionError(
+                    INVALID_PROPERTY,
+                    f'property "topic" names \'{topic}\', which is no topic: letters, digits, ".", "_" and "-", at most 249',
+                    key="topic",
+                )
+        is_by_time = self._startup_mode(options) == "timestamp"
+        if is_by_time and _TIME not in options:
+            raise OptionError(
+                MISSING_PROPERTY,
+                f'missing property "{_TIME}"',
+                key="scan.startup.mode",
+                hint=f"scan.startup.mode = 'timestamp' needs {_TIME}: milliseconds since 1970-01-01 00:00 UTC",
+            )
+        if _TIME in options and not is_by_time:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f'property "{_TIME}" has no meaning with scan.startup.mode = \'{self._startup_mode(options)}\'',
+                key=_TIME,
+                hint="set scan.startup.mode to timestamp",
+            )
+        kafka_properties.check_security(options)
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """Lists the topics' partitions with their first and end offsets."""
+        from rw_sql.connectors import kafka_admin
+
+        return kafka_admin.look(
+            kafka_properties.admin_properties(self.spec, options),
+            topics_of(options),
+            timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+            is_read_committed=self._is_read_committed(options),
+        )
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """Per split, the offset of the first record at or after a time, its end where there is none.
+
+        Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING where a split's topic does not exist.
+        """
+        from rw_sql.connectors import kafka_admin
+
+        wanted = [kafka_reader.split_parts(split) for split in splits]
+        try:
+            with kafka_admin.BrokerAdmin(
+                kafka_properties.admin_properties(self.spec, options),
+                timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+                is_read_committed=self._is_read_committed(options),
+            ) as admin:
+                _, _, missing = admin.describe(topic for topic, _ in wanted)
+                if missing:
+                    raise SqlError(UPSTREAM_MISSING, f'topic "{missing[0]}" does not exist')
+                at, ends = admin.offsets(wanted, milliseconds, kafka_admin.LATEST)
+        except kafka_admin.BrokerError as error:
+            raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}") from error
+        return {
+            kafka_reader.split_id(*part): at[part] if 0 <= at[part] <= ends[part] else ends[part] for part in wanted
+        }
+
+    def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
+        """Where a split without a state begins, by ``scan.startup.mode``."""
+        match self._startup_mode(options):
+            case "latest":
+                return split.end
+            case "timestamp":
+                return at_times.get(split.split, split.end)
+            case _:
+                return split.start
+
+    def startup_time(self, options: Mapping[str, str]) -> int | None:
+        """Milliseconds since the epoch that ``scan.startup.mode = 'timestamp'`` asks for, else None."""
+        return int(options[_TIME]) if self._startup_mode(options) == "timestamp" else None
+
+    def split_topic(self, split: str) -> str:
+        """The topic of a split."""
+        return split.rpartition(":")[0]
+
+    def resolve_split(self, options: Mapping[str, str], written: str) -> str:
+        """``topic:partition``; a bare partition number stands for it where the source has one topic.
+
+        Raises SqlError UNKNOWN_SPLIT for what cannot be a split's id. Whether the split exists is not asked here.
+        """
+        topics = topics_of(options)
+        text = written.strip()
+        if _is_number(text):
+            if len(topics) > 1:
+                raise SqlError(
+                    UNKNOWN_SPLIT,
+                    f'split "{written}" could be of several topics',
+                    hint=f"write the topic too: '{topics[0]}:{int(text)}'",
+                )
+            return kafka_reader.split_id(topics[0], int(text))
+        topic, colon, number = text.rpartition(":")
+        if not colon or not _is_number(number) or _TOPIC.fullmatch(topic) is None:
+            raise SqlError(
+                UNKNOWN_SPLIT,
+                f'"{written}" is not a split of a Kafka source',
+                hint=f"a split is named topic:partition, as '{topics[0]}:0'",
+            )
+        return kafka_reader.split_id(topic, int(number))
+
+    def encode_state(self, state: SplitState) -> str:
+        """The state as JSON, keys sorted."""
+        return codec.encode_state(state)
+
+    def decode_state(self, split: str, text: str) -> SplitState:
+        """The state from JSON or from a bare number."""
+        return codec.decode_state(split, text)
+
+    def read_stream(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        positions: Mapping[str, SplitState],
+        *,
+        max_records: int | None,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Spark's own reader on exactly these partitions. Its jars (:meth:`spark_packages`) must be loaded."""
+        return kafka_reader.read_stream(
+            spark,
+            kafka_properties.spark_options(self.spec, options),
+            positions,
+            max_records=max_records,
+            with_headers=with_headers,
+        )
+
+    def read_positions(self, source_offset: str) -> dict[str, int]:
+        """The next offset per split out of ``{"orders":{"0":5}}``."""
+        return kafka_reader.read_offsets(source_offset)
+
+    def spark_packages(self) -> tuple[str, ...]:
+        """Spark's Kafka reader. Its token provider comes by itself, as the newest that is published."""
+        return (
+            "ivy://org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+            "?exclude=org.apache.spark:spark-token-provider-kafka-0-10_2.13",
+            "ivy://org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0?transitive=false",
+        )
+
+    def _startup_mode(self, options: Mapping[str, str]) -> str:
+        return (self.spec.value(options, "scan.startup.mode") or "earliest").strip().lower()
+
+    def _is_read_committed(self, options: Mapping[str, str]) -> bool:
+        return (self.spec.value(options, "properties.isolation.level") or "").strip().lower() == "read_committed"
+
+
+def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The topics that a source's options name, each once, in the order written."""
+    return tuple(dict.fromkeys(part.strip() for part in options.get("topic", "").split(",") if part.strip()))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 11

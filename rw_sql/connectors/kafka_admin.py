@@ -1,0 +1,298 @@
+"""Looks at Kafka brokers through librdkafka: clusters, topics, offsets. Everything here ends by a deadline."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from rw_sql.connectors.base import Upstream, UpstreamSplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
+    from types import TracebackType
+
+REFUSED_GRACE_SECONDS = 3.0
+"""How long brokers that refuse every connection are asked again, in case they are just being restarted."""
+
+_RETRY_SECONDS = 0.1
+_QUIET = logging.getLogger("rw_sql.connectors.kafka.librdkafka")
+_QUIET.addHandler(logging.NullHandler())
+# librdkafka reports every lost connection; what matters of it stands in the error that the caller gets.
+_QUIET.propagate = False
+
+
+class BrokerError(Exception):
+    """The brokers did not do what was asked; the text is fit for a message."""
+
+
+@dataclass(slots=True)
+class _Faults:
+    """What librdkafka reported while an answer was awaited."""
+
+    last: str = ""
+    fatal: str | None = None
+    refused_since: float | None = None
+    codes: _Codes | None = field(default=None, repr=False)
+
+    def note(self, error: Any) -> None:
+        codes = self.codes or _codes()
+        if error.code() == codes.all_down:
+            self.refused_since = self.refused_since or time.monotonic()
+            self.last = self.last or error.str()
+            return
+        self.last = error.str()
+        if error.code() in codes.fatal:
+            self.fatal = self.fatal or error.str()
+
+
+@dataclass(frozen=True, slots=True)
+class _Codes:
+    all_down: int
+    fatal: frozenset[int]
+    missing_topic: frozenset[int]
+    passing: frozenset[int]
+
+
+def _codes() -> _Codes:
+    from confluent_kafka import KafkaError
+
+    return _Codes(
+        all_down=KafkaError._ALL_BROKERS_DOWN,
+        fatal=frozenset(
+            {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL, KafkaError._FATAL}
+        ),
+        missing_topic=frozenset(
+            {
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError._UNKNOWN_TOPIC,
+                KafkaError._UNKNOWN_PARTITION,
+                KafkaError.TOPIC_EXCEPTION,
+            }
+        ),
+        passing=frozenset(
+            {
+                KafkaError.NOT_LEADER_FOR_PARTITION,
+                KafkaError.LEADER_NOT_AVAILABLE,
+                KafkaError.REPLICA_NOT_AVAILABLE,
+                KafkaError.BROKER_NOT_AVAILABLE,
+                KafkaError.FENCED_LEADER_EPOCH,
+                KafkaError.UNKNOWN_LEADER_EPOCH,
+                KafkaError.OFFSET_NOT_AVAILABLE,
+                KafkaError.LISTENER_NOT_FOUND,
+                KafkaError.KAFKA_STORAGE_ERROR,
+                KafkaError.REQUEST_TIMED_OUT,
+                KafkaError.NETWORK_EXCEPTION,
+                KafkaError._TRANSPORT,
+            }
+        ),
+    )
+
+
+class BrokerAdmin:
+    """One short visit to the brokers, as a context manager. All calls together end within ``timeout`` seconds."""
+
+    def __init__(self, properties: Mapping[str, str], *, timeout: float, is_read_committed: bool = True) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self._failure: type[Exception] = KafkaException
+        self._codes = _codes()
+        self._faults = _Faults(codes=self._codes)
+        self._brokers = properties.get("bootstrap.servers", "")
+        self._deadline = time.monotonic() + timeout
+        self._timeout = timeout
+        self._is_read_committed = is_read_committed
+        try:
+            self._admin: Any = AdminClient(
+                {**properties, "error_cb": self._faults.note, "log_level": 0, "socket.timeout.ms": 10000},
+                logger=_QUIET,
+            )
+        except (KafkaException, ValueError, TypeError) as error:
+            raise BrokerError(self._reason(error)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Futures whose brokers never answered keep the handle alive until their own limit; nobody waits for that.
+        self._admin = None
+
+    def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:
+        """The cluster's id, the topics that exist, and those that do not. Raises BrokerError."""
+        from confluent_kafka import TopicCollection
+
+        wanted = list(dict.fromkeys(topics))
+        cluster = self._call(lambda: self._admin.describe_cluster(request_timeout=self._left()))
+        futures = self._call(lambda: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._left()))
+        self._wait([cluster, *futures.values()])
+        found: dict[str, TopicView] = {}
+        missing: list[str] = []
+        for topic in wanted:
+            try:
+                answer = futures[topic].result()
+            except self._failure as error:
+                if _code(error) not in self._codes.missing_topic:
+                    raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
+                missing.append(topic)
+            else:
+                found[topic] = TopicView(
+                    id=_topic_id(answer.topic_id), partitions=tuple(sorted(part.id for part in answer.partitions))
+                )
+        try:
+            cluster_id = cluster.result().cluster_id
+        except self._failure as error:
+            raise BrokerError(self._reason(error)) from error
+        return cluster_id, found, tuple(missing)
+
+    def offsets(
+        self, partitions: Iterable[tuple[str, int]], *whens: int
+    ) -> tuple[dict[tuple[str, int], int], ...]:
+        """Per partition the offset at each of ``whens``: :data:`EARLIEST`, :data:`LATEST`, or milliseconds.
+
+        A time after the last record gives -1. All are asked at once; entries that fail because a leader is just
+        moving are asked again until the deadline. Raises BrokerError.
+        """
+        listed = list(partitions)
+        answers: tuple[dict[tuple[str, int], int], ...] = tuple({} for _ in whens)
+        while True:
+            pending = [
+                (answer, {part: self._ask(part, when) for part in listed if part not in answer})
+                for answer, when in zip(answers, whens, strict=True)
+            ]
+            pending = [(answer, wanted) for answer, wanted in pending if wanted]
+            if not pending:
+                return answers
+            passing = self._one_round(pending)
+            if passing and time.monotonic() + _RETRY_SECONDS >= self._deadline:
+                raise BrokerError(passing)
+            if passing:
+                self._admin.poll(_RETRY_SECONDS)
+
+    def _one_round(self, pending: list[tuple[dict[tuple[str, int], int], dict[tuple[str, int], Any]]]) -> str | None:
+        from confluent_kafka import IsolationLevel
+
+        level = IsolationLevel.READ_COMMITTED if self._is_read_committed else IsolationLevel.READ_UNCOMMITTED
+        asked = [
+            (
+                answer,
+                self._call(
+                    lambda wanted=wanted: self._admin.list_offsets(
+                        dict(wanted.values()), isolation_level=level, request_timeout=self._left()
+                    )
+                ),
+            )
+            for answer, wanted in pending
+        ]
+        self._wait([future for _, futures in asked for future in futures.values()])
+        passing = None
+        for answer, futures in asked:
+            for partition, future in futures.items():
+                try:
+                    answer[partition.topic, partition.partition] = future.result().offset
+                except self._failure as error:
+                    code = _code(error)
+                    if code not in self._codes.passing and code not in self._codes.missing_topic:
+                        raise BrokerError(f"{partition.topic}:{partition.partition}: {self._reason(error)}") from error
+                    passing = f"{partition.topic}:{partition.partition}: {self._reason(error)}"
+        return passing
+
+    @staticmethod
+    def _ask(part: tuple[str, int], when: int) -> tuple[Any, Any]:
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        match when:
+            case -2:
+                spec = OffsetSpec.earliest()
+            case -1:
+                spec = OffsetSpec.latest()
+            case _:
+                spec = OffsetSpec.for_timestamp(when)
+        return TopicPartition(*part), spec
+
+    def _call(self, start: Callable[[], Any]) -> Any:
+        try:
+            return start()
+        except (self._failure, ValueError, TypeError) as error:
+            raise BrokerError(self._reason(error)) from error
+
+    def _left(self) -> float:
+        return max(0.1, self._deadline - time.monotonic())
+
+    def _wait(self, futures: list[Future[Any]]) -> None:
+        faults = self._faults
+        for future in futures:
+            while not future.done():
+                self._admin.poll(0.005)
+                now = time.monotonic()
+                if faults.fatal:
+                    raise BrokerError(self._told(faults.fatal))
+                if faults.refused_since is not None and now - faults.refused_since > REFUSED_GRACE_SECONDS:
+                    raise BrokerError(self._told(faults.last))
+                if now > self._deadline:
+                    raise BrokerError(self._told(faults.last or f"no answer within {self._timeout:g} s"))
+
+    def _reason(self, error: Exception) -> str:
+        fault = error.args[0] if error.args else None
+        text = fault.str() if hasattr(fault, "str") else str(error)
+        if self._faults.last and _is_timeout(fault):
+            text = self._faults.last
+        return self._told(text)
+
+    def _told(self, text: str) -> str:
+        text = text.split(" (after ")[0].removeprefix("Broker: ").removeprefix("Local: ")
+        return text if self._brokers and self._brokers.split(",")[0] in text else f"{self._brokers}: {text}"
+
+
+EARLIEST = -2
+LATEST = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic as the brokers tell it; ``id`` is None where they have none to tell."""
+
+    id: str | None
+    partitions: tuple[int, ...]
+
+
+def look(
+    properties: Mapping[str, str], topics: Iterable[str], *, timeout: float, is_read_committed: bool = True
+) -> Upstream:
+    """The partitions of the topics with their bounds; faults become ``Upstream.error``."""
+    try:
+        with BrokerAdmin(properties, timeout=timeout, is_read_committed=is_read_committed) as admin:
+            cluster, found, missing = admin.describe(topics)
+            listed = [(topic, number) for topic, view in found.items() for number in view.partitions]
+            starts, ends = admin.offsets(listed, EARLIEST, LATEST)
+    except BrokerError as error:
+        return Upstream(error=str(error))
+    splits = {
+        f"{topic}:{number}": UpstreamSplit(
+            split=f"{topic}:{number}",
+            start=starts[topic, number],
+            end=ends[topic, number],
+            cluster=cluster,
+            incarnation=found[topic].id,
+        )
+        for topic, number in listed
+    }
+    return Upstream(splits=splits, cluster=cluster, missing=missing)
+
+
+def _code(error: Exception) -> int | None:
+    return error.args[0].code() if error.args and hasattr(error.args[0], "code") else None
+
+
+def _is_timeout(fault: Any) -> bool:
+    return hasattr(fault, "name") and fault.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
+
+
+def _topic_id(uuid: Any) -> str | None:
+    text = None if uuid is None else str(uuid)
+    return None if text in (None, "", "AAAAAAAAAAAAAAAAAAAAAA") else text

@@ -1,0 +1,189 @@
+"""A Kafka source's options in librdkafka's words and in those of Spark's reader (the Java client's).
+
+RisingWave's ``properties.*`` are librdkafka's names. Most have a twin in the Java client, named in
+``sources/kafka.toml``; log-in, trust and keys are put together here from several options, because the Java client
+takes them as one JAAS line and as PEM stores.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.spec import OptionError, duration_seconds
+from rw_sql.errors import INVALID_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.spec import ConnectorSpec
+
+CLIENT_ONLY = frozenset(
+    {
+        # the consumer's own: an administrative client refuses or ignores them
+        "properties.fetch.wait.max.ms",
+        "properties.fetch.max.bytes",
+        "properties.fetch.queue.backoff.ms",
+        "properties.queued.min.messages",
+        "properties.queued.max.messages.kbytes",
+        "properties.isolation.level",
+    }
+)
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
+
+
+def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
+    """What librdkafka's administrative client is made with."""
+    made: dict[str, str] = {}
+    for key, value in options.items():
+        option = spec.option(key)
+        if option is not None and option.client is not None and key not in CLIENT_ONLY:
+            made[option.client] = _worded(key, value)
+    return made
+
+
+def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
+    """What Spark's Kafka reader is made with, splits and positions apart."""
+    made: dict[str, str] = {}
+    for option in spec.options.values():
+        value = spec.value(options, option.key)
+        if option.spark is not None and value is not None:
+            made[option.spark] = _worded(option.key, value)
+    if "kafka.group.id" in made:
+        made.pop("groupIdPrefix", None)
+    return made | _security(spec, options)
+
+
+def call_timeout(spec: ConnectorSpec, options: Mapping[str, str], limit: float) -> float:
+    """Seconds that one look at the brokers may take: the option's, but never more than ``limit``."""
+    wanted = duration_seconds(spec.value(options, "properties.sync.call.timeout") or "")
+    return limit if wanted is None else min(wanted, limit)
+
+
+def check_security(options: Mapping[str, str]) -> None:
+    """Whether log-in and encryption options fit together. Raises SqlError INVALID_PROPERTY."""
+    protocol = options.get("properties.security.protocol", "plaintext").lower()
+    sasl = sorted(key for key in options if key.startswith("properties.sasl."))
+    if protocol.startswith("sasl"):
+        mechanism = options.get("properties.sasl.mechanism", "GSSAPI").upper()
+        needed = ("properties.sasl.username", "properties.sasl.password")
+        if mechanism == "GSSAPI":
+            needed = ("properties.sasl.kerberos.keytab", "properties.sasl.kerberos.principal")
+        for key in needed:
+            if key not in options:
+                raise OptionError(
+                    INVALID_PROPERTY,
+                    f'property "{key}" is needed to log in by {mechanism}',
+                    key="properties.sasl.mechanism",
+                )
+    elif sasl:
+        raise OptionError(
+            INVALID_PROPERTY,
+            f'property "{sasl[0]}" has no meaning with properties.security.protocol = \'{protocol}\'',
+            key=sasl[0],
+            hint="set properties.security.protocol to sasl_ssl or sasl_plaintext",
+        )
+    ssl = sorted(key for key in options if key.startswith("properties.ssl."))
+    if ssl and not protocol.endswith("ssl"):
+        raise OptionError(
+            INVALID_PROPERTY,
+            f'property "{ssl[0]}" has no meaning with properties.security.protocol = \'{protocol}\'',
+            key=ssl[0],
+            hint="set properties.security.protocol to ssl or sasl_ssl",
+        )
+    for part in ("ca", "certificate", "key"):
+        by_text, by_file = f"properties.ssl.{part}.pem", f"properties.ssl.{part}.location"
+        if by_text in options and by_file in options:
+            raise OptionError(INVALID_PROPERTY, f'properties "{by_text}" and "{by_file}" exclude each other', key=by_file)
+    has_key = any(key in options for key in ("properties.ssl.key.pem", "properties.ssl.key.location"))
+    has_certificate = any(
+        key in options for key in ("properties.ssl.certificate.pem", "properties.ssl.certificate.location")
+    )
+    if has_key != has_certificate:
+        given, lacking = ("key", "certificate") if has_key else ("certificate", "key")
+        raise OptionError(
+            INVALID_PROPERTY,
+            f"a client's {given} needs its {lacking} too: properties.ssl.{lacking}.pem or properties.ssl.{lacking}.location",
+            key=next(key for key in ssl if f".{given}." in key),
+        )
+
+
+def _worded(key: str, value: str) -> str:
+    text = value.strip()
+    if key == "properties.sasl.mechanism":
+        return text.upper()
+    if key in ("properties.security.protocol", "properties.isolation.level"):
+        return text.lower()
+    if key == "properties.ssl.endpoint.identification.algorithm":
+        return text.lower()
+    return text
+
+
+def _security(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
+    protocol = (spec.value(options, "properties.security.protocol") or "plaintext").strip().upper()
+    made = {"kafka.security.protocol": protocol}
+    if protocol.endswith("SSL"):
+        made |= _stores(spec, options)
+    if protocol.startswith("SASL"):
+        mechanism = options.get("properties.sasl.mechanism", "GSSAPI").strip().upper()
+        made["kafka.sasl.mechanism"] = mechanism
+        made["kafka.sasl.jaas.config"] = _jaas(mechanism, options)
+    else:
+        made.pop("kafka.sasl.kerberos.service.name", None)
+    return made
+
+
+def _stores(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
+    made: dict[str, str] = {}
+    algorithm = spec.value(options, "properties.ssl.endpoint.identification.algorithm") or "https"
+    made["kafka.ssl.endpoint.identification.algorithm"] = "" if algorithm.strip().lower() == "none" else "https"
+    if authority := _pem(options, "ca"):
+        made |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": authority}
+    certificate, key = _pem(options, "certificate"), _pem(options, "key")
+    if certificate and key:
+        made |= {
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.keystore.certificate.chain": certificate,
+            "kafka.ssl.keystore.key": key,
+        }
+        if password := options.get("properties.ssl.key.password"):
+            made["kafka.ssl.key.password"] = password
+    return made
+
+
+def _pem(options: Mapping[str, str], part: str) -> str | None:
+    if text := options.get(f"properties.ssl.{part}.pem"):
+        return text
+    if path := options.get(f"properties.ssl.{part}.location"):
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f'property "properties.ssl.{part}.location": the file cannot be read',
+                key=f"properties.ssl.{part}.location",
+            ) from error
+    return None
+
+
+def _jaas(mechanism: str, options: Mapping[str, str]) -> str:
+    if mechanism == "GSSAPI":
+        keytab = _quoted(options.get("properties.sasl.kerberos.keytab", ""))
+        principal = _quoted(options.get("properties.sasl.kerberos.principal", ""))
+        return (
+            f"{_KERBEROS_MODULE} required useKeyTab=true storeKey=true doNotPrompt=true "
+            f"keyTab={keytab} principal={principal};"
+        )
+    user = _quoted(options.get("properties.sasl.username", ""))
+    password = _quoted(options.get("properties.sasl.password", ""))
+    return f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
+
+
+def _quoted(text: str) -> str:
+    """A value between the double quotes of a JAAS line."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

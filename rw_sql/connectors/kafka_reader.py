@@ -1,0 +1,82 @@
+"""Reads Kafka by Spark's own reader: exactly the given partitions, each from the given offset."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import SplitState
+
+
+def split_id(topic: str, partition: int) -> str:
+    """``orders:0``."""
+    return f"{topic}:{partition}"
+
+
+def split_parts(split: str) -> tuple[str, int]:
+    """The topic and the partition of a split id; a topic's name holds no colon."""
+    topic, _, number = split.rpartition(":")
+    return topic, int(number)
+
+
+def assignment(positions: Mapping[str, SplitState]) -> tuple[str, str]:
+    """Spark's ``assign`` and ``startingOffsets`` for these positions."""
+    offsets: dict[str, dict[str, int]] = {}
+    for split, state in positions.items():
+        topic, number = split_parts(split)
+        offsets.setdefault(topic, {})[str(number)] = state.offset
+    assign = {topic: sorted(map(int, numbers)) for topic, numbers in offsets.items()}
+    return json.dumps(assign), json.dumps(offsets)
+
+
+def read_offsets(source_offset: str) -> dict[str, int]:
+    """Next offset per split out of ``{"orders":{"0":5}}``. Raises ValueError for anything else."""
+    topics = json.loads(source_offset)
+    if not isinstance(topics, dict):
+        raise ValueError(f"not a Kafka offset: {source_offset[:80]}")
+    return {
+        split_id(topic, int(number)): int(offset)
+        for topic, numbers in topics.items()
+        for number, offset in numbers.items()
+    }
+
+
+def read_stream(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    positions: Mapping[str, SplitState],
+    *,
+    max_records: int | None,
+    with_headers: bool,
+) -> DataFrame:
+    """The stream, in the columns that every connector's reader has. ``options`` are Spark's."""
+    from pyspark.sql import functions as f
+
+    if not positions:
+        raise ValueError("a reader needs at least one split")
+    assign, starting = assignment(positions)
+    reader = (
+        spark.readStream.format("kafka")
+        .options(**options)
+        .option("assign", assign)
+        .option("startingOffsets", starting)
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", str(with_headers).lower())
+    )
+    if max_records is not None:
+        reader = reader.option("maxOffsetsPerTrigger", str(max_records))
+    headers = f.col("headers") if with_headers else f.lit(None).cast("array<struct<key:string,value:binary>>")
+    return reader.load().select(
+        f.concat_ws(":", f.col("topic"), f.col("partition").cast("string")).alias("_rw_split"),
+        f.col("offset").alias("_rw_offset"),
+        f.col("key"),
+        f.col("value"),
+        f.col("partition").cast("string").alias("partition"),
+        f.col("timestamp"),
+        headers.alias("headers"),
+    )

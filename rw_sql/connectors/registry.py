@@ -1,0 +1,39 @@
+"""Finds connectors, built-in and third parties' alike, through the entry-point group ``rw_sql.connectors``."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_SUPPORTED, Span, SqlError, near_names
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import Connector
+
+GROUP = "rw_sql.connectors"
+
+
+def connector_names() -> tuple[str, ...]:
+    """The names that ``connector = '…'`` may take, sorted."""
+    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+
+
+def connector(name: str, span: Span | None = None) -> Connector:
+    """The connector of a name. Raises SqlError NOT_SUPPORTED where there is none."""
+    if name not in connector_names():
+        near = near_names(name.lower(), connector_names())
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'connector "{name}" is not supported, accept [{", ".join(connector_names())}]',
+            hint=f"did you mean '{near[0]}'?" if near else None,
+            span=span,
+        )
+    return _load(name)
+
+
+@cache
+def _load(name: str) -> Connector:
+    (entry, *_) = entry_points(group=GROUP, name=name)
+    made: Connector = entry.load()()
+    return made

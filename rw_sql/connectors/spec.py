@@ -1,0 +1,394 @@
+"""What a connector accepts: its formats, INCLUDE columns and options, read from ``sources/<name>.toml``.
+
+A key of an option may hold ``*`` for one or more parts: ``fields.*.kind`` fits ``fields.v1.kind`` and
+``fields.address.street.kind``. A plain key wins over a pattern.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from rw_sql.assets import read_asset
+from rw_sql.errors import (
+    INVALID_DEFINITION,
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    UNKNOWN_PROPERTY,
+    ErrorCode,
+    Span,
+    SqlError,
+    near_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+OptionType = Literal["text", "integer", "number", "boolean", "duration", "timestamp"]
+"""What an option's value must look like; a value is always text in a statement."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?\s*(Z|[+-]\d\d:?\d\d)?)?", re.IGNORECASE)
+_UNITS = {
+    "ms": 0.001,
+    "milli": 0.001,
+    "millis": 0.001,
+    "millisecond": 0.001,
+    "milliseconds": 0.001,
+    "": 1.0,
+    "s": 1.0,
+    "sec": 1.0,
+    "secs": 1.0,
+    "second": 1.0,
+    "seconds": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "mins": 60.0,
+    "minute": 60.0,
+    "minutes": 60.0,
+    "h": 3600.0,
+    "hour": 3600.0,
+    "hours": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
+}
+
+
+class OptionError(SqlError):
+    """A fault of one option; ``key`` is the option's."""
+
+    def __init__(
+        self, kind: ErrorCode, message: str, *, key: str, hint: str | None = None, span: Span | None = None
+    ) -> None:
+        super().__init__(kind, message, hint=hint, span=span)
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionSpec:
+    """One option. ``client`` and ``spark`` are its names in the connector's own client and in Spark's reader.
+
+    ``is_alterable``: RisingWave's ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET may change every option.
+    ``also`` are names that other systems give it: never accepted, first in the hint.
+    """
+
+    key: str
+    doc: str
+    type: OptionType = "text"
+    is_required: bool = False
+    default: str | None = None
+    is_secret: bool = False
+    is_alterable: bool = False
+    client: str | None = None
+    spark: str | None = None
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the key stands for many: it holds ``*``."""
+        return "*" in self.key
+
+    def fault(self, value: str) -> str | None:
+        """What is wrong with a value, as the end of a sentence that names the option; None if nothing is.
+
+        The value itself is shown only where the option is not a secret.
+        """
+        wanted = self._wanted()
+        if self._fits(value):
+            return None
+        return f"must be {wanted}" if self.is_secret else f"must be {wanted}, not {quoted(value)}"
+
+    def _wanted(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        words = {
+            "text": "a text that is not empty",
+            "integer": "a whole number",
+            "number": "a number",
+            "boolean": "true or false",
+            "duration": "a duration such as 10s or 500ms",
+            "timestamp": "a time such as 2026-01-31 08:00:00Z",
+        }[self.type]
+        if self.minimum is not None and self.maximum is not None:
+            return f"{words} from {_plain(self.minimum)} to {_plain(self.maximum)}"
+        if self.minimum is not None:
+            return f"{words}, at least {_plain(self.minimum)}"
+        if self.maximum is not None:
+            return f"{words}, at most {_plain(self.maximum)}"
+        return words
+
+    def _fits(self, value: str) -> bool:
+        if self.choices:
+            return value.strip().lower() in {choice.lower() for choice in self.choices}
+        text = value.strip()
+        match self.type:
+            case "text":
+                return bool(text)
+            case "integer":
+                return _INTEGER.fullmatch(text) is not None and self._is_in_range(float(text))
+            case "number":
+                return _NUMBER.fullmatch(text) is not None and self._is_in_range(float(text))
+            case "boolean":
+                return text.lower() in ("true", "false")
+            case "duration":
+                return (found := duration_seconds(text)) is not None and self._is_in_range(found)
+            case "timestamp":
+                return _TIMESTAMP.fullmatch(text) is not None
+
+    def _is_in_range(self, number: float) -> bool:
+        return (self.minimum is None or number >= self.minimum) and (self.maximum is None or number <= self.maximum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncludeSpec:
+    """One kind of INCLUDE column: its type in RisingWave's canonical form, and what it holds."""
+
+    kind: str
+    type: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorSpec:
+    """What a connector accepts. ``formats`` maps a FORMAT to the ENCODEs that fit it, upper case.
+
+    ``default_format`` is what a source without FORMAT … ENCODE has; None where it must be written.
+    """
+
+    name: str
+    doc: str
+    is_shareable: bool
+    formats: Mapping[str, tuple[str, ...]]
+    include: Mapping[str, IncludeSpec]
+    options: Mapping[str, OptionSpec]
+    default_format: tuple[str, str] | None = None
+    notes: str = ""
+    _patterns: tuple[tuple[re.Pattern[str], OptionSpec], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        patterns = tuple((_compile(option.key), option) for option in self.options.values() if option.is_pattern)
+        object.__setattr__(self, "_patterns", patterns)
+
+    def option(self, key: str) -> OptionSpec | None:
+        """The option that a key names, by itself or through a pattern."""
+        if (found := self.options.get(key)) is not None and not found.is_pattern:
+            return found
+        return next((option for pattern, option in self._patterns if pattern.fullmatch(key)), None)
+
+    def value(self, options: Mapping[str, str], key: str) -> str | None:
+        """An option's value, or its default; None where it has neither."""
+        if key in options:
+            return options[key]
+        found = self.option(key)
+        return found.default if found else None
+
+    def near(self, key: str) -> list[str]:
+        """The accepted keys that a mistyped or foreign one may mean, best first."""
+        wanted = key.lower()
+        if known_as := [option.key for option in self.options.values() if wanted in map(str.lower, option.also)]:
+            return known_as
+        if f"properties.{wanted}" in self.options:
+            return [f"properties.{wanted}"]
+        return near_names(wanted, filter(None, (_made_alike(option.key, wanted) for option in self.options.values())))
+
+    def include_name(self, kind: str, inner: str | None = None, inner_type: str | None = None) -> str:
+        """The name of an INCLUDE column without an alias: ``_rw_kafka_key``, ``_rw_kafka_header_id_bytea``."""
+        parts = [part for part in (kind, inner, inner_type) if part]
+        return "_".join(["_rw", self.name, *parts]).lower()
+
+
+def find_option_errors(
+    spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span] | None = None
+) -> tuple[OptionError, ...]:
+    """All faults of a WITH list (without ``connector``): unknown keys first, then missing ones, then bad values.
+
+    ``spans`` tells where a key stands in the statement, so that the caret points at it.
+    """
+    places = spans or {}
+    return (
+        *_unknown(spec, options, places),
+        *(
+            OptionError(MISSING_PROPERTY, f'missing property "{option.key}"', key=option.key, hint=_how_to_give(option))
+            for option in spec.options.values()
+            if option.is_required and not option.is_pattern and option.key not in options
+        ),
+        *_invalid(spec, options, places),
+    )
+
+
+def check_option_values(
+    spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span] | None = None
+) -> None:
+    """Raises the first fault of a WITH list. See :func:`find_option_errors`."""
+    for error in find_option_errors(spec, options, spans):
+        raise error
+
+
+def check_format(spec: ConnectorSpec, format: str, encode: str, span: Span | None = None) -> None:
+    """Whether the connector can be read with FORMAT … ENCODE …. Raises SqlError INVALID_DEFINITION."""
+    encodes = spec.formats.get(format.upper())
+    if encodes is None:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'connector "{spec.name}" does not support format {format.upper()}',
+            hint="accepted: " + ", ".join(spec.formats),
+            span=span,
+        )
+    if encode.upper() not in encodes:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'connector "{spec.name}" does not support format {format.upper()} with encode {encode.upper()}',
+            hint=f"FORMAT {format.upper()} takes ENCODE " + ", ".join(encodes),
+            span=span,
+        )
+
+
+def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> IncludeSpec:
+    """The INCLUDE column of a kind. Raises SqlError INVALID_DEFINITION where the connector has none."""
+    found = spec.include.get(kind.lower())
+    if found is None:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'connector "{spec.name}" has no column to include for "{kind.lower()}"',
+            hint="accepted: " + ", ".join(spec.include),
+            span=span,
+        )
+    return found
+
+
+def duration_seconds(text: str) -> float | None:
+    """Seconds of a duration such as ``10s``, ``500ms``, ``1 min`` or ``5`` (seconds); None if it is not one."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    unit = _UNITS.get(match[2].lower())
+    return None if unit is None else float(match[1]) * unit
+
+
+def quoted(value: str) -> str:
+    """A value as a message shows it: in quotes, cut where it is long."""
+    shown = value if len(value) <= 60 else value[:57] + "..."
+    return "'" + shown.replace("'", "''").replace("\n", "\\n") + "'"
+
+
+@cache
+def load_spec(name: str) -> ConnectorSpec:
+    """A built-in connector's spec, from ``sources/<name>.toml``. Raises FileNotFoundError where there is none."""
+    return parse_spec(read_asset("sources", f"{name}.toml"))
+
+
+def parse_spec(text: str) -> ConnectorSpec:
+    """A spec from TOML text, for connectors that bring their own. Raises ValueError for what is not a spec."""
+    table = tomllib.loads(text)
+    return ConnectorSpec(
+        name=table["name"],
+        doc=table["doc"],
+        notes=table.get("notes", ""),
+        is_shareable=table["shareable"],
+        formats={name: tuple(encodes) for name, encodes in table["formats"].items()},
+        default_format=_pair(table.get("default_format")),
+        include={
+            kind: IncludeSpec(kind=kind, type=column["type"], doc=column["doc"])
+            for kind, column in table.get("include", {}).items()
+        },
+        options={key: _parse_option(key, option) for key, option in table["options"].items()},
+    )
+
+
+_OPTION_WORDS = {
+    "doc",
+    "type",
+    "required",
+    "default",
+    "secret",
+    "alterable",
+    "client",
+    "spark",
+    "choices",
+    "minimum",
+    "maximum",
+    "also",
+}
+
+
+def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
+    if strange := set(table) - _OPTION_WORDS:
+        raise ValueError(f'option "{key}" has unknown words: {", ".join(sorted(strange))}')
+    if table.get("type", "text") not in get_args(OptionType):
+        raise ValueError(f'option "{key}" has the unknown type {table["type"]}')
+    return OptionSpec(
+        key=key,
+        doc=table["doc"],
+        type=table.get("type", "text"),
+        is_required=table.get("required", False),
+        default=table.get("default"),
+        is_secret=table.get("secret", False),
+        is_alterable=table.get("alterable", False),
+        client=table.get("client"),
+        spark=table.get("spark"),
+        choices=tuple(table.get("choices", ())),
+        minimum=table.get("minimum"),
+        maximum=table.get("maximum"),
+        also=tuple(table.get("also", ())),
+    )
+
+
+def _pair(words: list[str] | None) -> tuple[str, str] | None:
+    return None if words is None else (words[0], words[1])
+
+
+def _unknown(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span]) -> Iterator[OptionError]:
+    for key in options:
+        if spec.option(key) is None:
+            near = spec.near(key)
+            hint = (
+                "did you mean " + " or ".join(f'"{name}"' for name in near) + "?"
+                if near
+                else "accepted: " + ", ".join(list(spec.options)[:12]) + (", ..." if len(spec.options) > 12 else "")
+            )
+            yield OptionError(
+                UNKNOWN_PROPERTY,
+                f'connector "{spec.name}" has no property "{key}"',
+                key=key,
+                hint=hint,
+                span=spans.get(key),
+            )
+
+
+def _invalid(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span]) -> Iterator[OptionError]:
+    for key, value in options.items():
+        option = spec.option(key)
+        if option is not None and (fault := option.fault(value)) is not None:
+            yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, span=spans.get(key))
+
+
+def _how_to_give(option: OptionSpec) -> str:
+    example = f"SECRET {option.key.rsplit('.', 1)[-1]}" if option.is_secret else "'...'"
+    return f"add {option.key} = {example} to WITH: {option.doc}"
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(r"[^\s]+".join(re.escape(part) for part in pattern.split("*")))
+
+
+def _made_alike(key: str, wanted: str) -> str | None:
+    """A pattern filled as the wanted key fills it; None where the wanted key begins otherwise."""
+    if "*" not in key:
+        return key
+    first, *middle, last = wanted.split(".")
+    if not middle or not last or first != key.split(".")[0]:
+        return None
+    return key.replace("*", ".".join(middle))
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() else str(number)
