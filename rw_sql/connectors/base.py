@@ -68,6 +68,18 @@ class Upstream:
         return self.error is None
 
 
+class UpstreamWatch(Protocol):
+    """Asks an upstream again and again, over one connection. Not shared between threads."""
+
+    def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
+        """The life each topic is in now; one that is gone is left out. Raises OSError where nobody answers."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection."""
+        ...
+
+
 class Connector(Protocol):
     """One kind of upstream. An instance holds no connection and no state; one serves all sources of its kind.
 
@@ -108,6 +120,14 @@ class Connector(Protocol):
 
     def split_topic(self, split: str) -> str:
         """The upstream part that a split belongs to (Kafka: its topic). Splits of two topics never share positions."""
+        ...
+
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The upstream parts that the options name: splits of any other are orphans."""
+        ...
+
+    def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
+        """Keeps asking the upstream which life its parts are in; None where they have but one."""
         ...
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:

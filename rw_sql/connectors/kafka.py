@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from rw_sql.connectors.base import UpstreamWatch
     from rw_sql.connectors.spec import ConnectorSpec
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -136,6 +137,16 @@ class KafkaConnector:
     def split_topic(self, split: str) -> str:
         """The topic of a split."""
         return split.rpartition(":")[0]
+
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The topics of ``topic``."""
+        return topics_of(options)
+
+    def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
+        """Asks the brokers for topic ids over one connection."""
+        from rw_sql.connectors.kafka_watch import TopicWatch
+
+        return TopicWatch(kafka_properties.admin_properties(self.spec, options))
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """``topic:partition``; a bare partition number stands for it where the source has one topic.

@@ -149,6 +149,27 @@ class BrokerAdmin:
             raise BrokerError(self._reason(error)) from error
         return cluster_id, found, tuple(missing)
 
+    def renew(self, deadline: float) -> None:
+        """Starts another visit over the same connections, to end by ``deadline`` (monotonic seconds)."""
+        self._deadline = deadline
+        self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
+        """The ids of the topics that exist. Raises BrokerError."""
+        from confluent_kafka import TopicCollection
+
+        wanted = list(dict.fromkeys(topics))
+        futures = self._call(lambda: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._left()))
+        self._wait(list(futures.values()))
+        found: dict[str, str | None] = {}
+        for topic, future in futures.items():
+            try:
+                found[topic] = _topic_id(future.result().topic_id)
+            except self._failure as error:
+                if _code(error) not in self._codes.missing_topic:
+                    raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
+        return found
+
     def offsets(
         self, partitions: Iterable[tuple[str, int]], *whens: int
     ) -> tuple[dict[tuple[str, int], int], ...]:
