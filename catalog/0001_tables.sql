@@ -29,7 +29,8 @@ CREATE TABLE rw_catalog.operations (
   duration_ms BIGINT
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '1',
-  'delta.logRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 1 hours',
+  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
 );
 
 -- Projections of operations: the newest row of a key holds.
@@ -42,7 +43,8 @@ CREATE TABLE rw_catalog.objects (
   record STRING COMMENT 'JSON; null once dropped'
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '2',
-  'delta.logRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 1 hours',
+  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
 );
 
 CREATE TABLE rw_catalog.fragment_splits (
@@ -52,7 +54,8 @@ CREATE TABLE rw_catalog.fragment_splits (
   is_assigned BOOLEAN NOT NULL
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '2',
-  'delta.logRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 1 hours',
+  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
 );
 
 CREATE TABLE rw_catalog.source_state (
@@ -64,7 +67,8 @@ CREATE TABLE rw_catalog.source_state (
   actor STRING COMMENT 'who'
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '2',
-  'delta.logRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 1 hours',
+  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
 );
 
 -- Facts of the running jobs. They advance no epoch; seq orders the rows of a key, the newest holds.
@@ -84,7 +88,8 @@ CREATE TABLE rw_catalog.runtime_lease (
   is_released BOOLEAN NOT NULL
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '1',
-  'delta.logRetentionDuration' = 'interval 10 minutes'
+  'delta.logRetentionDuration' = 'interval 10 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 10 minutes'
 );
 
 CREATE TABLE rw_catalog.runtime_runs (
@@ -96,7 +101,8 @@ CREATE TABLE rw_catalog.runtime_runs (
   started_ms BIGINT NOT NULL
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '1',
-  'delta.logRetentionDuration' = 'interval 10 minutes'
+  'delta.logRetentionDuration' = 'interval 10 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 10 minutes'
 );
 
 CREATE TABLE rw_catalog.runtime_job_status (
@@ -112,7 +118,8 @@ CREATE TABLE rw_catalog.runtime_job_status (
   updated_ms BIGINT
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '1',
-  'delta.logRetentionDuration' = 'interval 10 minutes'
+  'delta.logRetentionDuration' = 'interval 10 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 10 minutes'
 );
 
 CREATE TABLE rw_catalog.runtime_positions (
@@ -125,5 +132,6 @@ CREATE TABLE rw_catalog.runtime_positions (
   log_version BIGINT NOT NULL
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '1',
-  'delta.logRetentionDuration' = 'interval 10 minutes'
+  'delta.logRetentionDuration' = 'interval 10 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 10 minutes'
 );

@@ -284,7 +284,7 @@ class Metastore:
 
     def _catch_up(self) -> Snapshot:
         version, snapshot = self._seen
-        rows, _ = self._operations.read_new(_FOLDED_COLUMNS)
+        rows, _ = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch))
         for at, actor, text in _operation_rows(rows, snapshot.epoch):
             if at != snapshot.epoch + 1:
                 raise OSError(f"{self._operations.uri} lacks operation {snapshot.epoch + 1}")

@@ -137,19 +137,24 @@ class StoredTable:
             except CommitFailedError as error:
                 raise Moved(self.uri) from error
 
-    def read_new(self, columns: list[str] | None = None) -> tuple[pa.Table, bool]:
+    def read_new(
+        self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None
+    ) -> tuple[pa.Table, bool]:
         """The rows of the files that were not read before, after a refresh.
 
-        True with them where known files were replaced: the table then holds everything, and a row that is missing from
-        it is gone. Otherwise rows may come twice, and never less than once.
+        True with them where known files were replaced: the rows are then all there are, and one that is missing is
+        gone. Otherwise rows may come twice, and never less than once. ``above`` is as in :meth:`read`.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
                 self.refresh()
                 files = self._files()
                 is_whole = not self._read <= files
+                wanted = files if is_whole else files - self._read
+                if above is not None:
+                    wanted &= self._files_above(*above)
                 try:
-                    table = self._read_files(files if is_whole else files - self._read, columns)
+                    table = self._read_files(wanted, columns)
                 except FileNotFoundError:  # vacuumed after it was replaced
                     self._handle = DeltaTable(self.uri)
                     continue
