@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from bench.harness import Case, Outcome, find_cases, measure
 from bench.report import describe, print_outcomes, row, write_json, write_page
+from rw_sql.cli.output import console_for
 
 HERE = Path(__file__).parent
 
@@ -21,7 +21,7 @@ def main(
     show: Annotated[bool, typer.Option("--list", help="Name the cases and stop.")] = False,
 ) -> None:
     """Measure rw_sql against what a user would run instead."""
-    console = Console()
+    console = console_for()
     cases = _chosen(list(find_cases(HERE / "cases")), frozenset(only or ()), is_quick=quick)
     if show:
         for case in cases:

@@ -1,0 +1,68 @@
+"""The command's edges that need no Spark: help, what is imported when, errors as messages with exit status 1."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def rw_sql(*words: str, env: dict[str, str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own."""
+    program = "from rw_sql.cli.main import app; app()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=env,
+        **more,
+    )
+
+
+def test_help_names_the_commands() -> None:
+    told = rw_sql("--help")
+    assert told.returncode == 0
+    for command in ("run", "shell", "serve", "pyspark", "dev"):
+        assert command in told.stdout
+
+
+def test_help_loads_neither_spark_nor_the_shell() -> None:
+    program = (
+        "import sys\n"
+        "import rw_sql.cli.main\n"
+        "heavy = {'pyspark', 'pandas', 'pyarrow', 'deltalake', 'prompt_toolkit', 'confluent_kafka'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), (b"\xff\xfe", "it is not UTF-8 text")]
+)
+def test_a_script_that_cannot_be_read(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    script = tmp_path / "a.sql"
+    if content is not None:
+        script.write_bytes(content)
+    told = rw_sql("run", str(script))
+    assert told.returncode == 1
+    assert told.stderr == f'RW408: script "{script}" cannot be read: {reason}\n'
+    assert told.stdout == ""
+
+
+def test_without_java_a_command_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text("SHOW SOURCES;")
+    told = rw_sql("run", str(script), env={"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
+    assert told.returncode == 1
+    assert told.stderr.startswith("RW404: Spark needs Java 17 or newer, and JAVA_HOME holds no ")
+    assert "HINT: install one" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_an_unknown_argument_is_told() -> None:
+    assert rw_sql("run").returncode == 2
