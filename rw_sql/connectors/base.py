@@ -100,6 +100,10 @@ class Connector(Protocol):
         """Whether the options fit together. Reaches no upstream. Raises SqlError INVALID_PROPERTY / MISSING_PROPERTY."""
         ...
 
+    def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
+        """Whether the options fit the source's columns (name → canonical type). Reaches no upstream. Raises SqlError."""
+        ...
+
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """Lists the splits the options name, with their bounds. Never raises for the upstream's faults: see Upstream."""
         ...

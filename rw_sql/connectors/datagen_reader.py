@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from rw_sql.connectors import datagen_rows
 
@@ -73,8 +73,8 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         splits = list(start)
         begin = np.fromiter(start.values(), dtype=np.int64, count=len(splits))
         left = np.maximum(self._ends(splits, start) - begin, 0)
-        if isinstance(limit, ReadMaxRows) and not isinstance(limit, ReadAllAvailable):
-            left = share_out(left, limit.maxRows)
+        if isinstance(limit, ReadMaxRows):
+            left = share_out(left, limit.max_rows)
         return dict(zip(splits, (begin + left).tolist(), strict=True))
 
     def _ends(self, splits: list[str], start: dict[str, int]) -> NDArray[np.int64]:
