@@ -88,6 +88,11 @@ def delete_records(bootstrap: str, name: str, before: Mapping[int, int]) -> None
         _done(future, name)
 
 
+def partition_count(bootstrap: str, name: str) -> int | None:
+    """The number of a topic's partitions; None where there is no such topic."""
+    return _led_partitions(_admin(bootstrap), name)
+
+
 def topics(bootstrap: str) -> list[TopicInfo]:
     """The topics of a broker, its own apart, sorted by name."""
     from rw_sql.connectors.kafka_admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
@@ -123,7 +128,7 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
     """
     from confluent_kafka import KafkaException, Producer
 
-    if _led_partitions(_admin(bootstrap), topic) is None:
+    if partition_count(bootstrap, topic) is None:
         raise SqlError(UPSTREAM_MISSING, f'topic "{topic}" does not exist')
     faults: list[str] = []
 
@@ -136,6 +141,8 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
             "linger.ms": 5,
+            # as the Java client places keys
+            "partitioner": "murmur2_random",
             "message.timeout.ms": int(_SECONDS * 1000),
             "queue.buffering.max.messages": 1_000_000,
             "log_level": 0,

@@ -1,0 +1,206 @@
+"""``rw-sql dev``: a Kafka broker of one's own, for trying things out and for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from rw_sql.errors import FILE_UNREADABLE, UNDEFINED_COLUMN, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rw_sql.cli.kafka_topics import Record
+
+DEFAULT_FOLDER = "rw_kafka"
+DEFAULT_BROKER = "127.0.0.1:9092"
+
+dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
+kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")
+dev_app.add_typer(kafka_app, name="kafka")
+
+_Folder = Annotated[Path, typer.Option("--folder", "-f", help="Where the broker keeps its data.")]
+_Broker = Annotated[
+    str | None,
+    typer.Option("--broker", "-b", metavar="HOST:PORT", help="The broker to ask; by default the folder's."),
+]
+
+
+@kafka_app.command()
+def start(
+    folder: _Folder = Path(DEFAULT_FOLDER),
+    port: Annotated[int, typer.Option("--port", "-p", help="The port to listen at; 0 takes a free one.")] = 9092,
+    controller_port: Annotated[
+        int | None, typer.Option("--controller-port", help="The broker's second port; a free one by default.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A line of server.properties.")
+    ] = None,
+) -> None:
+    """Start a broker and wait until it answers. The first start fetches Kafka; the broker then runs by itself."""
+    from rw_sql.cli.kafka_broker import is_running, start_broker
+
+    extra = dict(_setting(text) for text in setting or ())
+    was_running = is_running(folder) is not None
+    info = start_broker(folder, port, controller_port, extra)
+    state = "was running already" if was_running else "is running"
+    typer.echo(f"broker {info.bootstrap} {state}: cluster {info.cluster_id}, process {info.pid}, data in {info.folder}")
+
+
+@kafka_app.command()
+def stop(folder: _Folder = Path(DEFAULT_FOLDER)) -> None:
+    """Stop the broker of a folder and wait until it is gone. Its data stay."""
+    from rw_sql.cli.kafka_broker import stop_broker
+
+    typer.echo("stopped" if stop_broker(folder) else "no broker was running")
+
+
+@kafka_app.command()
+def topics(
+    folder: _Folder = Path(DEFAULT_FOLDER),
+    broker: _Broker = None,
+    create: Annotated[str | None, typer.Option("--create", metavar="TOPIC", help="Make a topic.")] = None,
+    delete: Annotated[str | None, typer.Option("--delete", metavar="TOPIC", help="Delete a topic.")] = None,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="Of a topic to make; more than it has let it grow.")
+    ] = 1,
+    grow: Annotated[str | None, typer.Option("--grow", metavar="TOPIC", help="Add partitions up to --partitions.")] = None,
+) -> None:
+    """List the topics; make, grow or delete one before."""
+    from rw_sql.cli import kafka_topics
+
+    at = _bootstrap(folder, broker)
+    if delete:
+        kafka_topics.delete_topic(at, delete)
+    if create:
+        kafka_topics.create_topic(at, create, partitions)
+    if grow:
+        kafka_topics.add_partitions(at, grow, partitions)
+    listed = kafka_topics.topics(at)
+    width = max([5, *(len(topic.name) for topic in listed)])
+    typer.echo(f"{'topic':{width}}  partitions  records")
+    for topic in listed:
+        typer.echo(f"{topic.name:{width}}  {topic.partitions:10}  {topic.records:7}")
+
+
+@kafka_app.command()
+def produce(
+    topic: Annotated[str, typer.Argument(help="The topic to write to.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="One record a line; - reads standard input.")] = "-",
+    folder: _Folder = Path(DEFAULT_FOLDER),
+    broker: _Broker = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="FIELD", help="The JSON field that becomes the record's key.")
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        typer.Option(
+            "--partition-by",
+            metavar="FIELD",
+            help="The JSON field that decides the partition: a whole number modulo their number, else its hash.",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--create", metavar="N", min=1, help="Make the topic with N partitions if it is new.")
+    ] = None,
+) -> None:
+    """Put the lines of a file into a topic, one record each, as they are written. Empty lines are passed over."""
+    from rw_sql.cli import kafka_topics
+
+    at = _bootstrap(folder, broker)
+    count = kafka_topics.partition_count(at, topic)
+    if count is None and partitions is not None:
+        kafka_topics.create_topic(at, topic, partitions)
+        count = partitions
+    with _opened(file) as lines:
+        written = kafka_topics.produce(
+            at, topic, records_of(lines, file=file, key=key, partition_by=partition_by, partitions=count or 1)
+        )
+    typer.echo(f"{written} records written to {topic}")
+
+
+def records_of(
+    lines: Iterable[bytes], *, file: str, key: str | None, partition_by: str | None, partitions: int
+) -> Iterator[Record]:
+    """A record per line. Raises SqlError where a line lacks a field that was asked for."""
+    from rw_sql.cli.kafka_topics import Record
+
+    for number, line in enumerate(lines, start=1):
+        value = line.rstrip(b"\r\n")
+        if not value.strip():
+            continue
+        if key is None and partition_by is None:
+            yield Record(value=value)
+            continue
+        fields = _fields(value, file, number)
+        placed = None if partition_by is None else _partition(_field(fields, partition_by, file, number), partitions)
+        yield Record(
+            value=value,
+            key=None if key is None else _text(_field(fields, key, file, number)).encode(),
+            partition=placed,
+        )
+
+
+def _fields(value: bytes, file: str, number: int) -> dict[str, Any]:
+    try:
+        fields = json.loads(value)
+    except ValueError as error:
+        raise SqlError(FILE_UNREADABLE, f"{file}, line {number} is not JSON") from error
+    if not isinstance(fields, dict):
+        raise SqlError(FILE_UNREADABLE, f"{file}, line {number} is not a JSON object")
+    return fields
+
+
+def _field(fields: dict[str, Any], name: str, file: str, number: int) -> Any:
+    if name not in fields:
+        raise SqlError(
+            UNDEFINED_COLUMN,
+            f'{file}, line {number} has no field "{name}"',
+            hint="its fields are " + ", ".join(list(fields)[:12]),
+        )
+    return fields[name]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _partition(value: Any, partitions: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value % partitions
+    return zlib.crc32(_text(value).encode()) % partitions
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        opened = Path(file).open("rb")
+    except OSError as error:
+        raise SqlError(FILE_UNREADABLE, f"{file} cannot be read: {error.strerror}") from error
+    with opened:
+        yield opened
+
+
+def _bootstrap(folder: Path, broker: str | None) -> str:
+    if broker is not None:
+        return broker
+    from rw_sql.cli.kafka_broker import is_running
+
+    info = is_running(folder)
+    return info.bootstrap if info else DEFAULT_BROKER
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
