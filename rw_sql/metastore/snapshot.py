@@ -160,6 +160,19 @@ class Snapshot:
         return tuple(record for record in found if isinstance(record, MaterializedViewRecord))
 
 
+def projection_of(change: Change) -> Projection:
+    """The projection that a change is written to."""
+    match change:
+        case PutObject() | DropObject():
+            return "objects"
+        case AssignSplits() | UnassignSplits():
+            return "fragment_splits"
+        case PutSplitStates() | ForgetSplitStates():
+            return "source_state"
+        case _:
+            assert_never(change)
+
+
 def effect_of(snapshot: Snapshot, epoch: int, actor: str, changes: Iterable[Change]) -> Effect:
     """What the changes do to the snapshot as the operation with that epoch.
 

@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from rw_sql.metastore.migrations import migrate
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
 from rw_sql.metastore.records import OperationRecord
 from rw_sql.metastore.runtime import RuntimeFacts
-from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effect_of, fold
+from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effect_of, fold, projection_of
 from rw_sql.metastore.table import Moved, StoredTable, join
 
 if TYPE_CHECKING:
@@ -269,13 +269,9 @@ class Metastore:
         self._recent_from = oldest
         snapshot = snapshot_from(tables, oldest)
         for at, actor, text in _operation_rows(rows, oldest):
-            effect = effect_of(snapshot, at, actor, changes_from_json(text))
-            effect = replace(
-                effect,
-                objects=effect.objects if at > projected["objects"] else {},
-                splits=effect.splits if at > projected["fragment_splits"] else {},
-                states=effect.states if at > projected["source_state"] else {},
-            )
+            # What a projection holds already must not be done to it again: a drop would not find its object.
+            missing = [change for change in changes_from_json(text) if at > projected[projection_of(change)]]
+            effect = effect_of(snapshot, at, actor, missing)
             self._recent.append(effect)
             snapshot = fold(snapshot, effect)
         if snapshot.epoch != epoch:

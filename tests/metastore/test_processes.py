@@ -1,0 +1,162 @@
+"""Several processes on one warehouse, and processes that die between two steps of a commit."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from test_snapshot import content
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import ForgetSplitStates, PutObject, PutSplitStates, UnassignSplits
+from rw_sql.metastore.table import StoredTable
+
+if TYPE_CHECKING:
+    pass
+
+COMMIT_OFTEN = """
+import json, sys
+from rw_sql.metastore import ConcurrentCommit, Metastore
+from rw_sql.metastore.records import AssignSplits, Operation, ParameterRecord, PutObject, PutSplitStates
+
+metastore, worker, epochs = Metastore.open(sys.argv[1]), sys.argv[2], []
+while len(epochs) < 25:
+    snapshot = metastore.snapshot()
+    name = f"{worker}_{len(epochs)}"
+    record = ParameterRecord(id=snapshot.next_id, name=name, value=name)
+    changes = [PutObject(record=record), AssignSplits(fragment=worker, splits=(name,))]
+    changes.append(PutSplitStates(fragment=worker, states={name: "{}"}))
+    operation = Operation(kind="TEST", statement=name, objects=(name,), changes=tuple(changes))
+    try:
+        epochs.append(metastore.commit(operation, based_on=snapshot).epoch)
+    except ConcurrentCommit:
+        continue
+    metastore.record_outcome(epochs[-1], "applied", 1)
+print(json.dumps(epochs))
+"""
+
+CHANGE_AND_DIE = """
+import os, signal, sys
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.codec import changes_from_json
+from rw_sql.metastore.records import Operation
+
+metastore = Metastore.open(sys.argv[1])
+metastore.faults = lambda point: os.kill(os.getpid(), signal.SIGKILL) if point == sys.argv[2] else None
+changes = changes_from_json(sys.argv[3])
+operation = Operation(kind="TEST", statement="test", objects=(), changes=changes)
+metastore.commit(operation, based_on=metastore.snapshot())
+"""
+
+CLAIM_RUNS = """
+import json, sys
+from rw_sql.metastore import Metastore
+
+runtime = Metastore.open(sys.argv[1]).runtime
+print(json.dumps([runtime.claim_run("job", 1, sys.argv[2]).run for _ in range(15)]))
+"""
+
+TAKE_LEASE = """
+import sys
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import Lease
+
+lease = Lease(owner=sys.argv[2], host="h", python_pid=1, jvm_pid=1, python_start="", jvm_start="", taken_at_ms=1,
+              heartbeat_ms=1, expires_ms=1, applied_epoch=0)
+print(Metastore.open(sys.argv[1]).runtime.take_lease(lease, None))
+"""
+
+FAULT_POINTS = (
+    "metastore.before_append",
+    "metastore.after_append",
+    "metastore.after_objects",
+    "metastore.after_fragment_splits",
+    "metastore.after_source_state",
+)
+
+Start = "Callable[..., Popen[str]]"
+
+
+def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, start_python: Start) -> None:
+    # They also find no metastore, and create it together.
+    workers = [start_python(COMMIT_OFTEN, warehouse, f"w{number}") for number in range(4)]
+    epochs = [epoch for worker in workers for epoch in json.loads(worker.communicate(timeout=120)[0])]
+    assert [worker.returncode for worker in workers] == [0, 0, 0, 0]
+    assert sorted(epochs) == list(range(1, 101))
+    metastore = Metastore.open(warehouse)
+    snapshot = metastore.snapshot()
+    assert snapshot.epoch == 100
+    assert {record.name for record in snapshot.all("parameter")} == {f"w{w}_{n}" for w in range(4) for n in range(25)}
+    assert all(len(snapshot.splits(f"w{w}")) == len(snapshot.states(f"w{w}")) == 25 for w in range(4))
+    assert {(record.epoch, record.outcome) for record in metastore.operations()} == {(n, "applied") for n in epochs}
+    for name, rows in (("objects", 100), ("fragment_splits", 100), ("source_state", 100)):
+        assert StoredTable(f"{metastore.directory}/{name}").read().num_rows == rows
+
+
+def projected(warehouse: str) -> dict[str, list[dict[str, object]]]:
+    """What plain SQL over the projections would see."""
+    tables = {
+        name: StoredTable(f"{warehouse}/rw_catalog/{name}") for name in ("objects", "fragment_splits", "source_state")
+    }
+    keys = {"objects": ("id",), "fragment_splits": ("fragment", "split"), "source_state": ("fragment", "split")}
+    found = {}
+    for name, table in tables.items():
+        newest = {}
+        for row in table.read().sort_by("epoch").to_pylist():
+            row.pop("actor", None)
+            newest[tuple(row[key] for key in keys[name])] = row
+        found[name] = list(newest.values())
+    return found
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("heal", ["open", "commit", "read"])
+@pytest.mark.parametrize("point", FAULT_POINTS)
+def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
+    tmp_path, make, point: str, heal: str, start_python: Start, died_by_kill
+) -> None:
+    from rw_sql.metastore import changes_to_json
+
+    changes = (
+        PutObject(record=make.source(1, "moved", "other")),
+        PutObject(record=make.view(2, "mv", 1)),
+        UnassignSplits(fragment="1", splits=("orders:0",)),
+        PutSplitStates(fragment="1", states={"orders:1": '{"offset":99}'}),
+        ForgetSplitStates(fragment="1", splits=("orders:2",)),
+    )
+    warehouses = {name: str(tmp_path / name) for name in ("crashed", "oracle")}
+    opened = {name: Metastore.open(warehouse) for name, warehouse in warehouses.items()}
+    for metastore in opened.values():
+        metastore.commit(make.source_with_splits(1, "orders", 3), based_on=metastore.snapshot())
+    if point != "metastore.before_append":
+        oracle = opened["oracle"]
+        oracle.commit(make.operation(*changes), based_on=oracle.snapshot())
+    assert died_by_kill(start_python(CHANGE_AND_DIE, warehouses["crashed"], point, changes_to_json(changes)))
+    survivor = opened["crashed"]
+    if heal == "open":
+        survivor = Metastore.open(warehouses["crashed"])
+    elif heal == "commit":
+        for metastore in opened.values():
+            last = make.operation(PutObject(record=make.source(9, "last")))
+            metastore.commit(last, based_on=metastore.snapshot())
+    assert content(survivor.snapshot()) == content(opened["oracle"].snapshot())
+    if heal != "read":
+        assert projected(warehouses["crashed"]) == projected(warehouses["oracle"])
+    assert len(survivor.operations()) == survivor.snapshot().epoch
+
+
+def test_runs_claimed_by_two_processes_are_distinct(metastore: Metastore, warehouse: str, start_python: Start) -> None:
+    workers = [start_python(CLAIM_RUNS, warehouse, f"owner{number}") for number in range(2)]
+    runs = [run for worker in workers for run in json.loads(worker.communicate(timeout=60)[0])]
+    assert sorted(runs) == list(range(1, 31))
+    assert [run.run for run in metastore.runtime.runs("job")] == list(range(1, 31))
+    assert metastore.runtime.last_runs()["job"].run == 30
+
+
+def test_two_processes_that_take_the_lease_at_once_leave_one_owner(warehouse: str, start_python: Start) -> None:
+    workers = {name: start_python(TAKE_LEASE, warehouse, name) for name in ("one", "two", "three")}
+    took = [name for name, worker in workers.items() if worker.communicate(timeout=60)[0].strip() == "True"]
+    lease = Metastore.open(warehouse).runtime.lease()
+    assert lease is not None
+    assert took == [lease.owner]

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.catalog import parse_catalog
+from rw_sql.metastore.records import JobStatus, NotedPosition
+
+
+@pytest.fixture
+def other(metastore: Metastore, warehouse: str) -> Metastore:
+    """A second process's view of the same warehouse."""
+    return Metastore.open(warehouse)
+
+
+def test_the_lease_goes_to_one(metastore: Metastore, other: Metastore, make) -> None:
+    mine, theirs = metastore.runtime, other.runtime
+    first, second = make.lease("first"), make.lease("second", at=5)
+    assert mine.lease() is None
+    assert mine.take_lease(first, None)
+    assert not theirs.take_lease(second, None)
+    assert theirs.lease() == first
+    renewed = replace(first, heartbeat_ms=7, applied_epoch=3)
+    assert mine.renew_lease(renewed)
+    # It was looked at before the heartbeat, so the look is out of date.
+    assert not theirs.take_lease(second, first)
+    assert theirs.take_lease(second, renewed)
+    assert not mine.renew_lease(renewed)
+    assert not mine.release_lease(renewed)
+    assert mine.lease() == second
+    assert theirs.release_lease(second)
+    assert mine.lease() == replace(second, is_released=True)
+    assert not theirs.renew_lease(second)
+    assert mine.take_lease(first, mine.lease())
+    assert metastore.snapshot().epoch == 0
+
+
+def test_a_taken_lease_is_lost_even_to_the_same_owner_again(metastore: Metastore, make) -> None:
+    runtime = metastore.runtime
+    earlier, later = make.lease("same", at=1), make.lease("same", at=2)
+    assert runtime.take_lease(earlier, None)
+    assert runtime.take_lease(later, earlier)
+    assert not runtime.renew_lease(earlier)
+
+
+def test_runs_are_numbered_per_job(metastore: Metastore, other: Metastore) -> None:
+    assert metastore.runtime.claim_run("a", 4, "me").run == 1
+    assert other.runtime.claim_run("a", 5, "you").run == 2
+    claimed = metastore.runtime.claim_runs(["b", "a", "b"], 6, "me")
+    assert [(run.job, run.run, run.epoch) for run in claimed] == [("b", 1, 6), ("a", 3, 6), ("b", 1, 6)]
+    assert [(run.run, run.epoch, run.owner) for run in other.runtime.runs("a")] == [
+        (1, 4, "me"),
+        (2, 5, "you"),
+        (3, 6, "me"),
+    ]
+    assert {job: run.run for job, run in other.runtime.last_runs().items()} == {"a": 3, "b": 1}
+    assert other.runtime.runs("nobody") == ()
+
+
+def test_statuses_are_replaced_and_dropped(metastore: Metastore, other: Metastore) -> None:
+    status = JobStatus(job="a", object_id=1, state="RUNNING", run=3, updated_ms=9)
+    stalled = JobStatus(job="b", object_id=2, state="STALLED", reason="EXPIRED", last_error="gone", restarts=2)
+    metastore.runtime.write_job_status([status, stalled])
+    assert other.runtime.job_statuses() == {"a": status, "b": stalled}
+    other.runtime.write_job_status([replace(status, state="PAUSED")])
+    metastore.runtime.drop_jobs(["b", "nobody"])
+    assert other.runtime.job_statuses() == {"a": replace(status, state="PAUSED")}
+    metastore.runtime.write_job_status([stalled])
+    assert other.runtime.job_statuses()["b"] == stalled
+
+
+def test_a_noted_position_never_goes_back(metastore: Metastore, other: Metastore) -> None:
+    position = NotedPosition(fragment="f", split="t:0", state='{"offset":5}', epoch=2, run=3, log_version=10)
+    further = replace(position, log_version=11, state='{"offset":6}')
+    assert metastore.runtime.note_positions([position]) == ()
+    assert other.runtime.note_positions([further, replace(position, split="t:1")]) == ()
+    for older in (position, replace(position, run=2, log_version=99), replace(position, epoch=1, run=9)):
+        assert metastore.runtime.note_positions([older]) == (older,)
+    assert metastore.runtime.noted_positions("f") == {"t:0": further, "t:1": replace(position, split="t:1")}
+    later = replace(position, epoch=3, run=4, log_version=0, state='{"offset":1}')
+    assert metastore.runtime.note_positions([later, later]) == ()
+    assert other.runtime.noted_positions("f")["t:0"] == later
+    assert other.runtime.noted_positions("g") == {}
+
+
+def _impatient_catalog():
+    """The shipped catalog with a log that is kept for a second, so that a test sees days of clean-up."""
+    from rw_sql.assets import list_assets, read_asset
+
+    files = [(name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql")]
+    return parse_catalog((name, text.replace("interval 10 minutes", "interval 1 seconds")) for name, text in files)
+
+
+def test_hundreds_of_heartbeats_leave_few_files(warehouse: str, make) -> None:
+    catalog = _impatient_catalog()
+    mine, theirs = (Metastore.open(warehouse, catalog=catalog).runtime for _ in range(2))
+    lease = make.lease()
+    assert mine.take_lease(lease, None)
+    status = JobStatus(job="a", object_id=1, state="RUNNING")
+    for beat in range(400):
+        lease = replace(lease, heartbeat_ms=beat)
+        assert mine.renew_lease(lease)
+        if beat % 100 == 0:
+            assert theirs.lease() == lease
+        if beat % 4 == 0:
+            status = replace(status, updated_ms=beat)
+            mine.write_job_status([status])
+    assert theirs.lease() == lease
+    assert theirs.job_statuses() == {"a": status}
+    assert Metastore.open(warehouse, catalog=catalog).runtime.lease() == lease
+    for name in ("runtime_lease", "runtime_job_status"):
+        table = Path(warehouse, "rw_catalog", name)
+        assert len(list(table.glob("*.parquet"))) < 130, name
+        assert len(list(table.joinpath("_delta_log").iterdir())) < 250, name
+
+
+def test_only_the_newest_runs_of_a_job_are_kept(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rw_sql.metastore.runtime.RUNS_KEPT", 5)
+    monkeypatch.setattr("rw_sql.metastore.runtime._WORTH_FOLDING", 0)
+    for _ in range(60):
+        metastore.runtime.claim_run("job", 1, "me")
+    runs = [run.run for run in metastore.runtime.runs("job")]
+    assert runs[-5:] == [56, 57, 58, 59, 60]
+    assert runs == sorted(runs)
+    assert len(runs) < 20

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_snapshot import Model, check_lookups, content, operations, without_epochs
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before
+from rw_sql.metastore.records import AssignSplits, DropObject, ForgetSplitStates, PutObject, PutSplitStates
+from rw_sql.metastore.table import StoredTable
+
+
+def test_a_commit_is_seen_by_everybody(metastore: Metastore, warehouse: str, make) -> None:
+    other = Metastore.open(warehouse)
+    empty = other.snapshot()
+    version = other.version()
+    assert empty.epoch == 0
+    committed = metastore.commit(make.source_with_splits(1, "orders", 3), based_on=metastore.snapshot())
+    assert committed.epoch == 1
+    assert metastore.snapshot() is committed.snapshot
+    assert other.version() > version
+    for snapshot in (other.snapshot(), Metastore.open(warehouse).snapshot()):
+        assert content(snapshot) == content(committed.snapshot)
+        assert snapshot.find("source", "orders") == make.source(1, "orders")
+        assert list(snapshot.splits("1")) == ["orders:0", "orders:1", "orders:2"]
+        assert snapshot.states("1")["orders:2"].state == '{"offset":2}'
+    assert other.snapshot() is other.snapshot()
+    assert empty.find("source", "orders") is None
+
+
+def test_a_commit_on_an_old_snapshot_is_refused_and_leaves_nothing(metastore: Metastore, warehouse: str, make) -> None:
+    other = Metastore.open(warehouse)
+    old = other.snapshot()
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    version = metastore.version()
+    with pytest.raises(ConcurrentCommit) as refused:
+        other.commit(make.source_with_splits(1, "others", 1), based_on=old)
+    assert (refused.value.epoch, refused.value.based_on, refused.value.code) == (1, 0, "RW309")
+    assert metastore.version() == version
+    committed = other.commit(make.source_with_splits(2, "others", 1), based_on=other.snapshot())
+    assert committed.epoch == 2
+    assert [record.name for record in metastore.snapshot().all("source")] == ["orders", "others"]
+
+
+def test_a_commit_that_does_not_fit_leaves_nothing(metastore: Metastore, make) -> None:
+    version = metastore.version()
+    with pytest.raises(ValueError, match="does not exist"):
+        metastore.commit(make.operation(DropObject(id=1)), based_on=metastore.snapshot())
+    assert metastore.version() == version
+
+
+def test_outcomes_and_upkeep_in_between_do_not_refuse_a_commit(metastore: Metastore, warehouse: str, make) -> None:
+    other = Metastore.open(warehouse)
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    planned_on = other.snapshot()
+    metastore.record_outcome(1, "applied", 5)
+    StoredTable(f"{warehouse}/rw_catalog/operations").upkeep()
+    assert other.commit(make.operation(DropObject(id=1)), based_on=planned_on).epoch == 2
+
+
+def test_the_log_of_record_holds_who_what_and_what_came_of_it(metastore: Metastore, make) -> None:
+    snapshot = metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot()).snapshot
+    inject = replace(
+        make.operation(
+            PutSplitStates(fragment="1", states={"orders:0": '{"offset":7}'}, log_version=4),
+            ForgetSplitStates(fragment="1", splits=("orders:1",)),
+            kind="INJECT SOURCE OFFSETS",
+            is_unsafe=True,
+            objects=("orders", "mv"),
+        ),
+        reason="wrong offsets",
+        plan="the plan",
+        prediction='{"gap":1}',
+    )
+    metastore.commit(inject, based_on=snapshot)
+    metastore.record_outcome(2, "committed", 10)
+    metastore.record_outcome(2, "applied", 30)
+    metastore.record_outcome(1, "applied", 3)
+    newest, oldest = metastore.operations()
+    assert (newest.epoch, newest.outcome, newest.duration_ms) == (2, "applied", 30)
+    assert (oldest.epoch, oldest.outcome, oldest.duration_ms) == (1, "applied", 3)
+    assert (newest.kind, newest.objects, newest.actor, newest.is_unsafe) == (
+        "INJECT SOURCE OFFSETS",
+        ("orders", "mv"),
+        "tester",
+        True,
+    )
+    assert (newest.reason, newest.plan, newest.prediction) == ("wrong offsets", "the plan", '{"gap":1}')
+    assert json.loads(newest.before)["states"] == {
+        "1": {"orders:0": ['{"offset":0}', 1, -1], "orders:1": ['{"offset":1}', 1, -1]}
+    }
+    assert metastore.operations(is_unsafe=True) == (newest,)
+    assert metastore.operations(object_name="orders") == (newest, oldest)
+    assert metastore.operations(object_name="mv") == (newest,)
+    assert metastore.operations(limit=1) == (newest,)
+    assert metastore.operations(object_name="nobody") == ()
+    assert metastore.operation(1) == oldest
+    assert metastore.operation(3) is None
+    assert metastore.snapshot().epoch == 2
+
+
+def test_parameters_and_dependents(metastore: Metastore, make) -> None:
+    changes = (
+        PutObject(record=make.source(1, "orders")),
+        PutObject(record=make.view(2, "a", 1)),
+        PutObject(record=make.view(3, "b", 2, 1)),
+        PutObject(record=make.view(4, "c", 3)),
+    )
+    snapshot = metastore.commit(make.operation(*changes), based_on=metastore.snapshot()).snapshot
+    assert [view.name for view in snapshot.readers_of(1)] == ["a", "b"]
+    assert [view.name for view in snapshot.dependents_of(1)] == ["a", "b", "c"]
+    assert [view.name for view in snapshot.dependents_of(3)] == ["c"]
+    assert snapshot.parameter("enable_unsafe_ops") is None
+
+
+def test_threads_that_commit_at_once_all_get_their_own_epoch(metastore: Metastore, make) -> None:
+    def work(worker: int) -> list[int]:
+        epochs = []
+        while len(epochs) < 5:
+            snapshot = metastore.snapshot()
+            operation = make.operation(PutObject(record=make.source(snapshot.next_id, f"s{worker}_{len(epochs)}")))
+            try:
+                epochs.append(metastore.commit(operation, based_on=snapshot).epoch)
+            except ConcurrentCommit:
+                continue
+        return epochs
+
+    with ThreadPoolExecutor(4) as threads:
+        epochs = [epoch for found in threads.map(work, range(4)) for epoch in found]
+    assert sorted(epochs) == list(range(1, 21))
+    assert len(metastore.snapshot().all("source")) == 20
+
+
+def test_a_warehouse_given_as_a_uri_of_a_file_is_the_same_one(metastore: Metastore, warehouse: str, make) -> None:
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    assert Metastore.open(f"file://{warehouse}").snapshot().epoch == 1
+
+
+def test_a_table_behind_an_object_store_is_read_through_it(metastore: Metastore, warehouse: str, make) -> None:
+    table = StoredTable(f"file://{warehouse}/rw_catalog/objects")
+    assert table.latest_version() == 0
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    assert table.latest_version() == 1
+    rows, is_whole = table.read_new()
+    assert (rows.num_rows, is_whole) == (1, False)
+    assert table.read(above=("epoch", 1)).num_rows == 0
+    metastore.commit(make.source_with_splits(2, "others", 1), based_on=metastore.snapshot())
+    table.refresh()
+    table.upkeep()
+    rows, is_whole = table.read_new()
+    assert (rows.num_rows, is_whole) == (2, True)
+
+
+def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(metastore: Metastore, warehouse: str, make) -> None:
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    table = StoredTable(f"{warehouse}/rw_catalog/operations")
+    table.append(table.schema.empty_table(), transaction=("epoch", 5))
+    with pytest.raises(OSError, match="names epoch 5"):
+        Metastore.open(warehouse)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_the_store_equals_the_model_also_when_opened_anew(tmp_path_factory, make, data: st.DataObject) -> None:
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    metastore, other = Metastore.open(warehouse), Metastore.open(warehouse)
+    model = Model()
+    for _ in range(data.draw(st.integers(2, 8))):
+        writer = data.draw(st.sampled_from((metastore, other)))
+        snapshot = writer.snapshot()
+        model.apply(changes := data.draw(operations(model.objects, snapshot.next_id)))
+        writer.commit(make.operation(*changes), based_on=snapshot)
+        if data.draw(st.booleans()):
+            StoredTable(f"{warehouse}/rw_catalog/{data.draw(st.sampled_from(TABLES))}").upkeep()
+        if data.draw(st.booleans()):
+            metastore = Metastore.open(warehouse)
+        for reader in (metastore, other):
+            assert content(reader.snapshot()) == model.content()
+            check_lookups(reader.snapshot())
+    operation = metastore.operation(model.epoch)
+    assert operation is not None
+    snapshot = metastore.snapshot()
+    undone = metastore.commit(make.operation(*apply_before(operation)), based_on=snapshot).snapshot
+    again = other.operation(undone.epoch)
+    assert again is not None
+    redone = other.commit(make.operation(*apply_before(again)), based_on=other.snapshot()).snapshot
+    assert without_epochs(redone) == without_epochs(snapshot)
+
+
+TABLES = ("operations", "objects", "fragment_splits", "source_state")
+
+
+def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, warehouse: str, make) -> None:
+    directory = Path(warehouse, "rw_catalog")
+    snapshot = metastore.commit(make.source_with_splits(1, "orders", 40), based_on=metastore.snapshot()).snapshot
+    reader = Metastore.open(warehouse)
+    splits = tuple(snapshot.splits("1"))
+    for turn in range(160):
+        states = dict.fromkeys(splits, f'{{"offset":{turn}}}')
+        changes = [PutSplitStates(fragment="1", states=states), PutObject(record=make.source(1, f"orders_{turn}"))]
+        if turn == 80:
+            changes.append(AssignSplits(fragment="1", splits=("late:0",)))
+        snapshot = metastore.commit(make.operation(*changes), based_on=snapshot).snapshot
+        if turn % 7 == 0:
+            assert content(reader.snapshot()) == content(snapshot)
+    assert content(reader.snapshot()) == content(snapshot)
+    assert content(Metastore.open(warehouse).snapshot()) == content(snapshot)
+    assert len(metastore.operations()) == 161
+    for name in TABLES:
+        assert len(list(directory.joinpath(name).glob("*.parquet"))) <= 130, name
+    # The states that were replaced are gone from the projection, and a table that nothing touched knows the epoch.
+    assert StoredTable(str(directory / "source_state")).read().num_rows < 161 * 40
+    assert StoredTable(str(directory / "fragment_splits")).transaction("projected") > 100
+
+
+def test_a_dropped_metastore_kind_is_named(metastore: Metastore, warehouse: str, make) -> None:
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    table = StoredTable(f"{warehouse}/rw_catalog/objects")
+    row = table.read().to_pylist()[0]
+    row["record"] = row["record"].replace('"kind":"source"', '"kind":"pipe"')
+    table.append(pa.Table.from_pylist([row], table.schema), overwrite=True)
+    with pytest.raises(SqlError, match="pipe") as refused:
+        Metastore.open(warehouse)
+    assert refused.value.code == "RW308"
