@@ -132,6 +132,16 @@ class SqlError(Exception):
             self.file = file
         return self
 
+    def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
+        """This error of one statement, told where that statement stands in its script (``line``, ``column`` 1-based)."""
+        inner = self.span or Span(start=0, end=1, line=1, column=1)
+        shift = column - 1 if inner.line == 1 else 0
+        self.span = Span(
+            start=inner.start + start, end=inner.end + start, line=inner.line + line - 1, column=inner.column + shift
+        )
+        self.text, self.file = script, file
+        return self
+
     def render(self) -> str:
         """The message as a user reads it: code, place, caret, preview if any, hint."""
         where = f"{self.file}: " if self.file else ""

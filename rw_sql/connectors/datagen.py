@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from rw_sql.connectors.base import UpstreamWatch
     from rw_sql.connectors.spec import ConnectorSpec
 
 CLUSTER = "datagen"
@@ -102,6 +103,14 @@ class DatagenConnector:
     def split_topic(self, split: str) -> str:
         """How many splits there are: splits of different numbers deal the rows differently."""
         return split.partition("-")[0]
+
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The number of splits, as :meth:`split_topic` tells it."""
+        return (self.spec.value(options, "datagen.split.num") or "1",)
+
+    def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
+        """Nothing to watch: a generator has but one life."""
+        return None
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """``4-0``; a bare number stands for the split of that number. Raises SqlError UNKNOWN_SPLIT."""

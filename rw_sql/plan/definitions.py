@@ -1,0 +1,95 @@
+"""From a catalog record back to its statement: the definition is the truth, everything else follows from it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax import parse_statement, spark_type
+from rw_sql.syntax.statements import (
+    ConnectionValue,
+    CreateSource,
+    NumberValue,
+    SecretValue,
+    TextValue,
+    WordValue,
+)
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.syntax.statements import IncludeColumn, OptionValue
+
+PAUSED_AT_BIRTH = "paused"
+"""A state at birth, not a property: ``WITH (paused = 'true')`` holds the new source and is not stored."""
+
+INCLUDE_TYPES = {
+    "key": "BINARY",
+    "partition": "STRING",
+    "offset": "STRING",
+    "timestamp": "TIMESTAMP",
+    "header": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "payload": "STRING",
+}
+"""The columns that INCLUDE can add and their Spark types."""
+
+
+@lru_cache(maxsize=16_384)
+def source_definition(definition: str) -> CreateSource:
+    """The statement of a source's canonical definition."""
+    statement = parse_statement(definition)
+    if not isinstance(statement, CreateSource):
+        raise TypeError(f"the catalog holds {type(statement).__name__} as a source's definition")
+    return statement
+
+
+def option_text(value: OptionValue) -> str:
+    """An option's value as the catalog stores it: literals plain, references as ``SECRET name``."""
+    match value:
+        case TextValue(text=text) | NumberValue(text=text) | WordValue(text=text):
+            return text
+        case SecretValue(secret=secret, is_file=is_file):
+            return f"SECRET {secret}" + (" AS FILE" if is_file else "")
+        case ConnectionValue(connection=connection):
+            return f"CONNECTION {connection}"
+
+
+def upstream_options(statement: CreateSource) -> tuple[tuple[str, str], ...]:
+    """The WITH list without ``connector``, references by name."""
+    return tuple(
+        (option.key, option_text(option.value))
+        for option in statement.options
+        if option.key not in ("connector", PAUSED_AT_BIRTH)
+    )
+
+
+def connector_of(statement: CreateSource) -> str | None:
+    """The name of the connector, lower case, or None where the WITH list has none."""
+    for option in statement.options:
+        if option.key == "connector":
+            return option_text(option.value).lower()
+    return None
+
+
+def include_name(connector: str, column: IncludeColumn) -> str:
+    """The name an INCLUDE column gets: its alias, or RisingWave's ``_rw_<connector>_<kind>[_<inner>]``."""
+    inner = f"_{column.inner}" if column.inner else ""
+    return column.alias or f"_rw_{connector}_{column.kind}{inner}"
+
+
+def include_type(column: IncludeColumn) -> str:
+    """The Spark type of an INCLUDE column."""
+    if column.kind == "header" and column.inner is not None:
+        return spark_type(column.inner_type) if column.inner_type else "BINARY"
+    return INCLUDE_TYPES[column.kind]
+
+
+def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
+    """A source's visible columns with their Spark types, INCLUDE columns last."""
+    connector = connector_of(statement) or ""
+    plain = tuple((column.name, spark_type(column.data_type)) for column in statement.columns)
+    return plain + tuple((include_name(connector, column), include_type(column)) for column in statement.include)
+
+
+def definition_of(record: SourceRecord) -> CreateSource:
+    """The statement behind a source's record."""
+    return source_definition(record.definition)

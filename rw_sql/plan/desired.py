@@ -1,0 +1,147 @@
+"""Which jobs a catalog wants running. Pure: the reconciler compares it with what runs, EXPLAIN with what will."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.plan.definitions import definition_of, source_columns, upstream_options
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord, PauseRecord
+
+
+def ingest_fragment(source_id: int) -> str:
+    """The fragment (and job) of a source's shared reader."""
+    return f"ingest-{source_id}"
+
+
+def view_job(view_id: int) -> str:
+    """The job of a materialized view."""
+    return f"mv-{view_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestSpec:
+    """A source's shared reader. Two unequal specs mean a restart. ``since`` is the epoch of the last statement that
+    changed its splits or positions."""
+
+    job: str
+    source_id: int
+    name: str
+    definition: str
+    generation: int
+    splits: tuple[str, ...]
+    since: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewInput:
+    """One relation a view reads: a source's log or another view's table."""
+
+    id: int
+    name: str
+    kind: str
+    generation: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSpec:
+    """A materialized view's query."""
+
+    job: str
+    view_id: int
+    name: str
+    query: str
+    schema: str
+    keys: tuple[str, ...]
+    generation: int
+    inputs: tuple[ViewInput, ...]
+
+
+JobSpec = IngestSpec | ViewSpec
+
+
+def named_splits(source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
+    """Those splits that belong to what the source's properties name now; the others are orphans."""
+    kind = connector(source.connector)
+    topics = set(kind.named_topics(dict(upstream_options(definition_of(source)))))
+    return tuple(sorted(split for split in splits if kind.split_topic(split) in topics))
+
+
+def holds_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
+    """The pauses that hold a source: its own and PAUSE ALL's."""
+    return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
+
+
+def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[ViewInput, ...]:
+    """What a view reads, as its job needs to know it."""
+    found = []
+    for input_id in view.inputs:
+        record = snapshot.get(input_id)
+        if isinstance(record, SourceRecord):
+            columns = tuple(name for name, _ in source_columns(definition_of(record)))
+        elif isinstance(record, MaterializedViewRecord):
+            columns = ()
+        else:
+            raise LookupError(f"view {view.name} reads object {input_id}, which is not in the catalog")
+        found.append(
+            ViewInput(id=record.id, name=record.name, kind=record.kind, generation=record.generation, columns=columns)
+        )
+    return tuple(found)
+
+
+def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
+    """The shared reader a source should have now: none while nobody reads it or a pause holds it."""
+    if not snapshot.readers_of(source.id) or holds_of(snapshot, source.id):
+        return None
+    job = ingest_fragment(source.id)
+    return IngestSpec(
+        job=job,
+        source_id=source.id,
+        name=source.name,
+        definition=source.definition,
+        generation=source.generation,
+        splits=named_splits(source, snapshot.splits(job)),
+        since=snapshot.fragment_epoch(job),
+    )
+
+
+def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
+    """The job of a view."""
+    return ViewSpec(
+        job=view_job(view.id),
+        view_id=view.id,
+        name=view.name,
+        query=view.query,
+        schema=view.schema,
+        keys=view.keys,
+        generation=view.generation,
+        inputs=view_inputs(snapshot, view),
+    )
+
+
+def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
+    """Every job that should run, by its id, sources before views; with ``only``, the jobs of those objects."""
+    wanted: dict[str, JobSpec] = {}
+    for record in _records(snapshot, "source", only):
+        if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:
+            wanted[spec.job] = spec
+    for record in _records(snapshot, "materialized_view", only):
+        if isinstance(record, MaterializedViewRecord):
+            view = view_spec(snapshot, record)
+            wanted[view.job] = view
+    return wanted
+
+
+def _records(snapshot: Snapshot, kind: str, only: Collection[int] | None) -> Iterable[ObjectRecord]:
+    if only is None:
+        return snapshot.all(kind)
+    found = (snapshot.get(id_) for id_ in sorted(only))
+    return [record for record in found if record is not None and record.kind == kind]

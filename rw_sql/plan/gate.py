@@ -1,0 +1,68 @@
+"""The gate before unsafe statements: the stored switch, and a yes for this very request."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF, SqlError
+from rw_sql.plan.preview import render_preview
+from rw_sql.syntax import render
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.plan import Plan
+
+SWITCH = "enable_unsafe_ops"
+_TOKEN_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What an operator is asked before an unsafe statement: its preview, and the token that stands for a yes to it."""
+
+    statement: str
+    preview: str
+    token: str
+
+
+def require_switch(snapshot: Snapshot, plan: Plan) -> None:
+    """Raises SqlError UNSAFE_OPERATIONS_OFF unless ``enable_unsafe_ops`` is on."""
+    if snapshot.parameter(SWITCH) != "true":
+        raise SqlError(
+            UNSAFE_OPERATIONS_OFF,
+            "unsafe operations are switched off in this warehouse",
+            span=plan.statement.span,
+            hint=f"ALTER SYSTEM SET {SWITCH} = true",
+        )
+
+
+def token_of(snapshot: Snapshot, plan: Plan) -> str:
+    """A digest of the canonical text and of the epochs of what it affects: it fits nothing else, and not later."""
+    parts = [render(plan.statement)]
+    for id_ in plan.affected:
+        parts.append(f"{id_}@{snapshot.object_epoch(id_)}/{snapshot.fragment_epoch(f'ingest-{id_}')}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_TOKEN_DIGITS]
+
+
+def question_of(snapshot: Snapshot, plan: Plan) -> Question:
+    """The question for an unsafe plan."""
+    preview = render_preview(plan.preview) if plan.preview else ""
+    return Question(statement=render(plan.statement), preview=preview, token=token_of(snapshot, plan))
+
+
+def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
+    """The error where nobody said yes: it carries the preview and how to confirm."""
+    message = (
+        "the operation was not confirmed"
+        if was_asked
+        else "this operation needs a confirmation and nobody can be asked"
+    )
+    return SqlError(
+        CONFIRMATION_NEEDED,
+        message,
+        span=plan.statement.span,
+        detail=question.preview,
+        hint=f"nothing was changed; CONFIRM '{question.token}' in this session does what is shown above",
+    )

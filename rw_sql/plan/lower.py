@@ -1,0 +1,80 @@
+"""Statement and snapshot in, plan out. One lowering function per statement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.plan.lower_inject import lower_inject_source_offsets
+from rw_sql.plan.lower_session import lower_alter_system_set, lower_set_parameter
+from rw_sql.plan.lower_source import (
+    lower_create_source,
+    lower_drop_source,
+    lower_pause_all_sources,
+    lower_pause_source,
+    lower_resume_all_sources,
+    lower_resume_source,
+)
+from rw_sql.plan.lower_unsafe import lower_alter_source_unsafe_set, lower_reset_source_splits
+from rw_sql.plan.lower_view import lower_create_materialized_view, lower_drop_materialized_view
+from rw_sql.plan.show import (
+    lower_describe,
+    lower_show_create,
+    lower_show_objects,
+    lower_show_source_splits,
+    lower_show_unsafe_operations,
+)
+from rw_sql.syntax import statements as ast
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.plan import Plan
+    from rw_sql.plan.requests import Asking
+
+
+def lower(statement: ast.Statement, snapshot: Snapshot) -> Asking[Plan]:
+    """The plan of one statement, asking the world by yielding requests. Raises SqlError; changes nothing."""
+    match statement:
+        case ast.CreateSource():
+            return lower_create_source(statement, snapshot)
+        case ast.DropSource():
+            return lower_drop_source(statement, snapshot)
+        case ast.PauseSource():
+            return lower_pause_source(statement, snapshot)
+        case ast.PauseAllSources():
+            return lower_pause_all_sources(statement, snapshot)
+        case ast.ResumeSource():
+            return lower_resume_source(statement, snapshot)
+        case ast.ResumeAllSources():
+            return lower_resume_all_sources(statement, snapshot)
+        case ast.AlterSourceUnsafeSet():
+            return lower_alter_source_unsafe_set(statement, snapshot)
+        case ast.ResetSourceSplits():
+            return lower_reset_source_splits(statement, snapshot)
+        case ast.InjectSourceOffsets():
+            return lower_inject_source_offsets(statement, snapshot)
+        case ast.CreateMaterializedView():
+            return lower_create_materialized_view(statement, snapshot)
+        case ast.DropMaterializedView():
+            return lower_drop_materialized_view(statement, snapshot)
+        case ast.AlterSystemSet():
+            return lower_alter_system_set(statement, snapshot)
+        case ast.SetParameter():
+            return lower_set_parameter(statement, snapshot)
+        case ast.ShowObjects():
+            return lower_show_objects(statement, snapshot)
+        case ast.ShowSourceSplits():
+            return lower_show_source_splits(statement, snapshot)
+        case ast.ShowUnsafeOperations():
+            return lower_show_unsafe_operations(statement, snapshot)
+        case ast.ShowCreate():
+            return lower_show_create(statement, snapshot)
+        case ast.Describe():
+            return lower_describe(statement, snapshot)
+        case _:
+            raise SqlError(
+                NOT_SUPPORTED,
+                "this statement is understood but not supported yet",
+                span=statement.span,
+                hint="SHOW SOURCES, SHOW JOBS and EXPLAIN tell what there is",
+            )

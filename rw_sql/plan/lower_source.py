@@ -1,0 +1,315 @@
+"""Lowers the statements that make, drop, pause and resume sources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import (
+    DEPENDENTS_EXIST,
+    INVALID_PROPERTY,
+    NOT_SUPPORTED,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+)
+from rw_sql.metastore.records import (
+    AssignSplits,
+    DropObject,
+    ForgetSplitStates,
+    Operation,
+    PauseRecord,
+    PutObject,
+    PutSplitStates,
+    SourceRecord,
+    UnassignSplits,
+)
+from rw_sql.plan.definitions import PAUSED_AT_BIRTH, definition_of, option_text, upstream_options
+from rw_sql.plan.desired import ingest_fragment
+from rw_sql.plan.names import find_source, object_name, require_free, spoken
+from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.requests import Asking, look, positions
+from rw_sql.plan.source_checks import check_source
+from rw_sql.plan.splits import discover
+from rw_sql.plan.steps import steps_of
+from rw_sql.syntax import render
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import SplitState, Upstream
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.syntax.statements import (
+        CreateSource,
+        DropSource,
+        PauseAllSources,
+        PauseSource,
+        ResumeAllSources,
+        ResumeSource,
+        Statement,
+    )
+
+ALL_SOURCES = "all sources"
+
+
+def nothing(statement: Statement, name: str, detail: str) -> Plan:
+    """A plan that changes nothing and says so."""
+    return Plan(statement=statement, changes=(ObjectChange(object=name, change="NOTHING", detail=detail),))
+
+
+def states_change(source_id: int, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
+    """The change that sets positions."""
+    kind = connector(kind_name)
+    return PutSplitStates(
+        fragment=ingest_fragment(source_id),
+        states={split: kind.encode_state(state) for split, state in states.items()},
+        log_version=log_version,
+    )
+
+
+def require_upstream(upstream: Upstream, name: str, span: Span) -> None:
+    """Raises SqlError where the upstream does not answer or lacks what the source names."""
+    if upstream.error is not None:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f'the upstream of source "{name}" does not answer: {upstream.error}',
+            span=span,
+            hint="check its address; WITH (VALIDATE = false), where the statement takes it, stores it all the same",
+        )
+    if upstream.missing:
+        topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
+        raise SqlError(
+            UPSTREAM_MISSING,
+            f'the upstream of source "{name}" has no topic {topics}',
+            span=span,
+            hint="create the topic first, or name another one",
+        )
+
+
+def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[Plan]:
+    """CREATE SOURCE: everything is checked, the upstream included, and its splits are resolved to numbers."""
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("source", name):
+        return nothing(statement, name, f'source "{name}" already exists')
+    require_free(snapshot, statement.name)
+    if statement.is_temporary:
+        raise SqlError(
+            NOT_SUPPORTED,
+            "temporary sources are not supported",
+            span=statement.name.span,
+            hint="leave TEMPORARY out; DROP SOURCE removes it when you are done",
+        )
+    is_paused = _paused_at_birth(statement)
+    stored = replace(
+        statement,
+        if_not_exists=False,
+        options=tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH),
+    )
+    kind_name = check_source(stored)
+    kind = connector(kind_name)
+    options = upstream_options(stored)
+    upstream = yield from look(kind_name, options)
+    require_upstream(upstream, name, statement.name.span)
+    found = yield from discover(kind, kind_name, options, upstream, {})
+    record = SourceRecord(
+        id=snapshot.next_id,
+        name=name,
+        definition=render(stored),
+        connector=kind_name,
+        options=options,
+        is_shared=kind.is_shareable(),
+    )
+    changes: list[Change] = [
+        PutObject(record=record),
+        AssignSplits(fragment=ingest_fragment(record.id), splits=found.assigned),
+        states_change(record.id, kind_name, dict(found.states), -1),
+    ]
+    if is_paused:
+        changes.append(
+            PutObject(record=PauseRecord(id=record.id + 1, name=name, source_id=record.id, reason="created paused"))
+        )
+    detail = f"{len(found.assigned)} split{'s' if len(found.assigned) != 1 else ''}" + (", paused" if is_paused else "")
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(kind="CREATE SOURCE", statement=render(statement), objects=(name,), changes=tuple(changes)),
+        changes=(ObjectChange(object=name, change="CREATED", detail=detail),),
+        affected=(record.id,),
+    )
+
+
+def _paused_at_birth(statement: CreateSource) -> bool:
+    for option in statement.options:
+        if option.key == PAUSED_AT_BIRTH:
+            text = option_text(option.value).lower()
+            if text not in ("true", "false"):
+                raise SqlError(
+                    INVALID_PROPERTY,
+                    f"property \"paused\" takes 'true' or 'false', not {text!r}",
+                    span=option.value.span,
+                )
+            return text == "true"
+    return False
+
+
+def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]:
+    """DROP SOURCE: refused while views read it, unless CASCADE drops them too."""
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("source", name) is None:
+        return nothing(statement, name, f'source "{name}" does not exist')
+    source = find_source(snapshot, statement.name)
+    yield from ()
+    changes = drop_with_dependents(snapshot, source.id, "source", name, statement.name.span, statement.is_cascade)
+    fragment = ingest_fragment(source.id)
+    changes += [
+        UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))),
+        ForgetSplitStates(fragment=fragment, splits=tuple(snapshot.states(fragment))),
+    ]
+    changes += [DropObject(id=record.id) for record in snapshot.all("pause") if record.source_id == source.id]
+    return drop_plan(statement, snapshot, "DROP SOURCE", changes)
+
+
+def drop_with_dependents(
+    snapshot: Snapshot, id_: int, kind: str, name: str, span: Span, is_cascade: bool
+) -> list[Change]:
+    """The drops of an object and, with CASCADE, of all that depends on it, dependents first."""
+    dependents = snapshot.dependents_of(id_)
+    if dependents and not is_cascade:
+        users = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in dependents)
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'cannot drop {spoken(kind)} "{name}" because other objects depend on it: {users}',
+            span=span,
+            hint=f"drop them first, or use DROP {spoken(kind).upper()} {name} CASCADE",
+        )
+    return [DropObject(id=record.id) for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
+
+
+def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
+    """The plan of a DROP: one row per object that goes."""
+    dropped = [snapshot.get(change.id) for change in changes if isinstance(change, DropObject)]
+    gone = tuple(record for record in dropped if record is not None and record.kind != "pause")
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind=kind, statement=render(statement), objects=tuple(r.name for r in gone), changes=tuple(changes)
+        ),
+        changes=tuple(ObjectChange(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
+        affected=tuple(record.id for record in gone),
+    )
+
+
+def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source: SourceRecord | None) -> Plan:
+    name = source.name if source else ALL_SOURCES
+    source_id = source.id if source else None
+    if any(record.source_id == source_id for record in snapshot.all("pause")):
+        return nothing(statement, name, "already paused")
+    change = PutObject(record=PauseRecord(id=snapshot.next_id, name=name, source_id=source_id, reason=statement.reason))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind="PAUSE SOURCE" if source else "PAUSE ALL SOURCES",
+            statement=render(statement),
+            objects=(name,),
+            changes=(change,),
+            reason=statement.reason,
+        ),
+        changes=(ObjectChange(object=name, change="PAUSED", detail=statement.reason or ""),),
+        affected=(source_id,) if source_id is not None else (),
+    )
+
+
+def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Asking[Plan]:
+    """PAUSE SOURCE: a hold that survives restarts."""
+    yield from ()
+    return _pause(statement, snapshot, find_source(snapshot, statement.name))
+
+
+def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Asking[Plan]:
+    """PAUSE ALL SOURCES: one hold on every source, present and future."""
+    yield from ()
+    return _pause(statement, snapshot, None)
+
+
+def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[Plan]:
+    """RESUME SOURCE: lifts its own hold and takes up splits of a topic that the source names since then."""
+    source = find_source(snapshot, statement.name)
+    own = [record for record in snapshot.all("pause") if record.source_id == source.id]
+    held = [record for record in snapshot.all("pause") if record.source_id is None]
+    if not own:
+        detail = "PAUSE ALL SOURCES still holds it: RESUME ALL SOURCES" if held else "it is not paused"
+        return nothing(statement, source.name, detail)
+    discovered, notes = yield from take_up_new_topics(snapshot, source)
+    changes: tuple[Change, ...] = (*(DropObject(id=record.id) for record in own), *discovered)
+    if held:
+        notes = (*notes, "PAUSE ALL SOURCES still holds it: RESUME ALL SOURCES")
+    elif not snapshot.readers_of(source.id):
+        notes = (*notes, "nothing reads it yet: it starts with its first view")
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind="RESUME SOURCE",
+            statement=render(statement),
+            objects=(source.name,),
+            changes=changes,
+            reason=statement.reason,
+        ),
+        changes=(ObjectChange(object=source.name, change="RESUMED", detail="; ".join(notes)),),
+        affected=(source.id,),
+    )
+
+
+def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
+    """Assigns the splits that the source's properties name and nobody assigned yet, and says which.
+
+    Where the upstream does not answer nothing is assigned: the jobs' owner does it at first contact.
+    """
+    fragment = ingest_fragment(source.id)
+    statement = definition_of(source)
+    kind = connector(source.connector)
+    options = upstream_options(statement)
+    assigned = set(snapshot.splits(fragment))
+    upstream = yield from look(source.connector, options)
+    if not upstream.is_reachable:
+        return (), (f"the upstream does not answer yet: {upstream.error}",)
+    if set(upstream.splits) <= assigned:
+        return (), ()
+    stands = yield from positions(source.id)
+    found = yield from discover(kind, source.connector, options, upstream, stands.states)
+    new = tuple(split for split in found.assigned if split not in assigned)
+    fresh = {split: state for split, state in found.fresh.items() if split in new}
+    changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
+    if fresh:
+        changes.append(states_change(source.id, source.connector, fresh, stands.log_version))
+    listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
+    return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
+
+
+def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) -> Asking[Plan]:
+    """RESUME ALL SOURCES: lifts PAUSE ALL SOURCES; sources paused by name stay paused."""
+    yield from ()
+    held = [record for record in snapshot.all("pause") if record.source_id is None]
+    if not held:
+        return nothing(statement, ALL_SOURCES, "PAUSE ALL SOURCES does not hold them")
+    changes = tuple(DropObject(id=record.id) for record in held)
+    still = sorted(record.name for record in snapshot.all("pause") if record.source_id is not None)
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind="RESUME ALL SOURCES",
+            statement=render(statement),
+            objects=(ALL_SOURCES,),
+            changes=changes,
+            reason=statement.reason,
+        ),
+        changes=(
+            ObjectChange(
+                object=ALL_SOURCES, change="RESUMED", detail=f"still paused: {', '.join(still)}" if still else ""
+            ),
+        ),
+    )

@@ -1,0 +1,306 @@
+"""Lowers UNSAFE SET and RESET SOURCE SPLITS: what moves a source to another upstream or forgets where it stood."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, UNKNOWN_PROPERTY, UNKNOWN_SPLIT, SqlError
+from rw_sql.metastore.records import AssignSplits, ForgetSplitStates, Operation, PutObject, UnassignSplits
+from rw_sql.plan.definitions import definition_of, upstream_options
+from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.lower_source import require_upstream, states_change, take_up_new_topics
+from rw_sql.plan.names import find_source, spoken
+from rw_sql.plan.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.preview import render_preview
+from rw_sql.plan.requests import Asking, Positions, look, positions
+from rw_sql.plan.source_checks import check_source
+from rw_sql.plan.splits import discover, preview_splits
+from rw_sql.plan.steps import after, steps_of
+from rw_sql.syntax import render
+from rw_sql.syntax.alter import merge_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.connectors.base import Connector, SplitState
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, SourceRecord
+    from rw_sql.syntax.statements import (
+        AlterSourceUnsafeSet,
+        CreateSource,
+        Option,
+        OptionKey,
+        ResetSourceSplits,
+        SplitId,
+        Statement,
+    )
+
+
+def unsafe_plan(
+    statement: Statement,
+    snapshot: Snapshot,
+    source: SourceRecord,
+    *,
+    kind: str,
+    changes: tuple[Change, ...],
+    preview: Preview,
+    answers: tuple[ObjectChange, ...],
+    reason: str | None,
+) -> Plan:
+    """The plan of an unsafe statement: gated, shown beforehand, and bound to its source's epoch."""
+    names = (source.name, *(record.name for record in snapshot.dependents_of(source.id)))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind=kind,
+            statement=render(statement),
+            objects=names,
+            changes=changes,
+            is_unsafe=True,
+            reason=reason,
+            plan=render_preview(preview),
+        )
+        if changes
+        else None,
+        changes=answers,
+        preview=preview,
+        is_unsafe=True,
+        affected=(source.id,),
+    )
+
+
+def dependents_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
+    """The dependents as a preview lists them, in the order they were created."""
+    return tuple(f"{spoken(record.kind)} {record.name}" for record in snapshot.dependents_of(source.id))
+
+
+def check_keys(statement: AlterSourceUnsafeSet, current: CreateSource) -> None:
+    """Raises SqlError where an option is given twice, is the connector, or is unset without being set."""
+    seen: set[str] = set()
+    named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
+    for option in named:
+        if option.key == "connector":
+            raise SqlError(
+                CONNECTOR_IS_FIXED,
+                f'the connector of source "{statement.name.last}" cannot change',
+                span=option.span,
+                hint="create another source; views can be made on it while this one runs",
+            )
+        if option.key in seen:
+            raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
+        seen.add(option.key)
+    present = {option.key for option in current.options}
+    for key in statement.unset_options:
+        if key.key not in present:
+            listed = ", ".join(sorted(present - {"connector"}))
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'source "{statement.name.last}" has no property "{key.key}" to unset',
+                span=key.span,
+                hint=f"it has {listed}",
+            )
+
+
+def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Snapshot) -> Asking[Plan]:
+    """UNSAFE SET: merges properties into the definition. A running source restarts once, a paused one at RESUME."""
+    source = find_source(snapshot, statement.name)
+    current = definition_of(source)
+    check_keys(statement, current)
+    merged = merge_options(current, statement.set_options, tuple(key.key for key in statement.unset_options))
+    check_source(merged)
+    kind = connector(source.connector)
+    options = upstream_options(merged)
+    record = replace(source, definition=render(merged), options=options)
+    old, new = dict(upstream_options(current)), dict(options)
+    shown = tuple(
+        (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
+    )
+    fragment = ingest_fragment(source.id)
+    upstream = yield from look(source.connector, options)
+    if statement.is_validated:
+        require_upstream(upstream, source.name, statement.name.span)
+    stands = yield from positions(source.id)
+    is_running = not holds_of(snapshot, source.id)
+    changes: list[Change] = []
+    notes: list[str] = []
+    if shown:
+        changes.append(PutObject(record=record))
+    if is_running and shown:
+        moved = after(snapshot, (PutObject(record=record),))
+        taken, said = yield from take_up_new_topics(moved, record)
+        changes += taken
+        notes += said
+    orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(record, snapshot.splits(fragment))))
+    if orphans:
+        notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} forgets them)")
+    found = yield from discover(kind, source.connector, options, upstream, stands.states)
+    target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states}
+    preview = Preview(
+        title=f"UNSAFE SET on source {source.name}",
+        dependents=dependents_of(snapshot, source),
+        properties=shown,
+        splits=preview_splits(kind, upstream, stands, target),
+        notices=tuple(notes) + (() if upstream.is_reachable else (f"the upstream does not answer: {upstream.error}",)),
+    )
+    return unsafe_plan(
+        statement,
+        snapshot,
+        source,
+        kind="UNSAFE SET",
+        changes=tuple(changes),
+        preview=preview,
+        answers=_answers(source, shown, notes),
+        reason=statement.reason,
+    )
+
+
+def _answers(
+    source: SourceRecord, shown: tuple[tuple[str, str, str], ...], notes: Iterable[str]
+) -> tuple[ObjectChange, ...]:
+    if not shown:
+        return (ObjectChange(object=source.name, change="NOTHING", detail="the properties have these values already"),)
+    rows = [ObjectChange(object=source.name, change="ALTERED", detail=_spell(*change)) for change in shown]
+    return (*rows, *(ObjectChange(object=source.name, change="NOTICE", detail=note) for note in notes))
+
+
+def _spell(key: str, old: str, new: str) -> str:
+    if not new:
+        return f"{key} unset (was {old})"
+    return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
+
+
+def resolve_splits(
+    kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
+) -> tuple[str, ...]:
+    """The full ids of the splits a statement names. Raises SqlError UNKNOWN_SPLIT listing the valid ones."""
+    options = dict(upstream_options(definition_of(source)))
+    valid = set(known)
+    ids = []
+    for split in written:
+        id_ = kind.resolve_split(options, split.id)
+        if id_ not in valid:
+            listed = ", ".join(sorted(valid)[:12]) or "none"
+            raise SqlError(
+                UNKNOWN_SPLIT,
+                f'source "{source.name}" has no split "{split.id}"',
+                span=split.span,
+                hint=f"valid splits are: {listed}",
+            )
+        if id_ in ids:
+            raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
+        ids.append(id_)
+    return tuple(ids)
+
+
+def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
+    """RESET SOURCE SPLITS: forgets the assignment (orphans with their states) and takes up what the upstream shows."""
+    source = find_source(snapshot, statement.name)
+    fragment = ingest_fragment(source.id)
+    definition = definition_of(source)
+    kind = connector(source.connector)
+    options = upstream_options(definition)
+    assigned = snapshot.splits(fragment)
+    stands = yield from positions(source.id)
+    upstream = yield from look(source.connector, options)
+    if statement.is_rediscovering and statement.is_validated:
+        require_upstream(upstream, source.name, statement.name.span)
+    chosen = set(
+        resolve_splits(kind, snapshot, source, statement.splits, {*assigned, *upstream.splits})
+        or {*assigned, *stands.states}
+    )
+    dropped = tuple(sorted(chosen & set(assigned)))
+    changes: list[Change] = [UnassignSplits(fragment=fragment, splits=dropped)] if dropped else []
+    if statement.is_rediscovering and upstream.is_reachable:
+        return (yield from _rediscovered(statement, snapshot, source, chosen, stands, changes))
+    forgotten = chosen if statement.is_forgetting_offsets else set()
+    if forgotten:
+        changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(sorted(forgotten & set(stands.states)))))
+    kept = {split: state for split, state in stands.states.items() if split in chosen and split not in forgotten}
+    if kept:
+        changes.append(states_change(source.id, source.connector, kept, stands.log_version))
+    note = "splits are unknown until RESUME or the next discovery finds them again"
+    return unsafe_plan(
+        statement,
+        snapshot,
+        source,
+        kind="RESET SOURCE SPLITS",
+        changes=tuple(changes),
+        preview=Preview(
+            title=f"RESET SOURCE SPLITS of source {source.name}",
+            dependents=dependents_of(snapshot, source),
+            splits=preview_splits(kind, upstream, stands, dict.fromkeys(chosen)),
+            notices=(note,),
+        ),
+        answers=(
+            *(ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in dropped),
+            ObjectChange(object=source.name, change="NOTICE", detail=note),
+        ),
+        reason=statement.reason,
+    )
+
+
+def _rediscovered(
+    statement: ResetSourceSplits,
+    snapshot: Snapshot,
+    source: SourceRecord,
+    chosen: set[str],
+    stands: Positions,
+    changes: list[Change],
+) -> Asking[Plan]:
+    fragment = ingest_fragment(source.id)
+    kind = connector(source.connector)
+    options = upstream_options(definition_of(source))
+    upstream = yield from look(source.connector, options)
+    found = yield from discover(
+        kind,
+        source.connector,
+        options,
+        upstream,
+        stands.states,
+        forget=chosen if statement.is_forgetting_offsets else (),
+    )
+    untouched = set(snapshot.splits(fragment)) - chosen if statement.splits else set()
+    taken = tuple(split for split in found.assigned if split not in untouched)
+    gone = sorted(split for split in chosen if split not in upstream.splits)
+    fresh = {split: state for split, state in found.fresh.items() if split in taken}
+    if taken:
+        changes.append(AssignSplits(fragment=fragment, splits=taken))
+    if known_gone := [split for split in gone if split in stands.states]:
+        changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
+    if fresh:
+        changes.append(states_change(source.id, source.connector, fresh, stands.log_version))
+    target: dict[str, SplitState | None] = {**dict.fromkeys(gone), **found.states}
+    preview = Preview(
+        title=f"RESET SOURCE SPLITS of source {source.name}",
+        dependents=dependents_of(snapshot, source),
+        splits=preview_splits(kind, upstream, stands, target),
+        notices=() if holds_of(snapshot, source.id) else ("the source is running: it restarts once",),
+    )
+    answers = [ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
+    for split in taken:
+        state = found.states[split]
+        change = "STARTED" if split in fresh else "KEPT"
+        answers.append(ObjectChange(object=source.name, change=change, detail=f"{split} at {state.offset}"))
+    if not gone and not fresh:
+        answers.append(
+            ObjectChange(
+                object=source.name,
+                change="NOTHING",
+                detail="every split still exists and keeps its position; WITH (FORGET_OFFSETS = true) forgets them",
+            )
+        )
+        if set(taken) == set(snapshot.splits(fragment)) or not taken:
+            changes = []
+    return unsafe_plan(
+        statement,
+        snapshot,
+        source,
+        kind="RESET SOURCE SPLITS",
+        changes=tuple(changes),
+        preview=preview,
+        answers=tuple(answers),
+        reason=statement.reason,
+    )

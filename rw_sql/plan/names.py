@@ -1,0 +1,75 @@
+"""Finding objects by the names that statements use, and the errors where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import DUPLICATE_OBJECT, NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError, near_names
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.syntax.statements import Name
+
+SCHEMA_ALIAS = "public"
+RELATION_KINDS = ("source", "materialized_view")
+
+_LISTED_BY = {"source": "SHOW SOURCES", "materialized_view": "SHOW MATERIALIZED VIEWS"}
+
+
+def spoken(kind: str) -> str:
+    """A kind of object as a sentence names it."""
+    return kind.replace("_", " ")
+
+
+def object_name(name: Name) -> str:
+    """The object's own name. There is one schema; ``public`` is its alias. Raises SqlError for another."""
+    if len(name.parts) > 2 or (name.schema is not None and name.schema != SCHEMA_ALIAS):
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'schema "{name.schema}" does not exist: all objects live in one schema',
+            span=name.span,
+            hint=f'write "{name.last}" or "{SCHEMA_ALIAS}.{name.last}"',
+        )
+    return name.last
+
+
+def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
+    """The source of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    record = snapshot.find("source", object_name(name))
+    if not isinstance(record, SourceRecord):
+        raise undefined(snapshot, "source", name)
+    return record
+
+
+def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
+    """The materialized view of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    record = snapshot.find("materialized_view", object_name(name))
+    if not isinstance(record, MaterializedViewRecord):
+        raise undefined(snapshot, "materialized_view", name)
+    return record
+
+
+def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
+    """Whatever can be read under that name: a source or a view; they share one name space."""
+    for kind in RELATION_KINDS:
+        record = snapshot.find(kind, name)
+        if record is not None:
+            return record
+    return None
+
+
+def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
+    """The error for a name that no object of that kind has."""
+    near = near_names(name.last, (record.name for record in snapshot.all(kind)))
+    listing = f"{_LISTED_BY[kind]} lists all"
+    hint = f'did you mean "{near[0]}"? {listing}' if near else listing
+    return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.last}" does not exist', span=name.span, hint=hint)
+
+
+def require_free(snapshot: Snapshot, name: Name) -> None:
+    """Raises SqlError DUPLICATE_OBJECT if a source or view has the name."""
+    taken = find_relation(snapshot, object_name(name))
+    if taken is not None:
+        raise SqlError(DUPLICATE_OBJECT, f'{spoken(taken.kind)} "{name.last}" already exists', span=name.span)

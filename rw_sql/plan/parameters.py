@@ -1,0 +1,119 @@
+"""The parameters that ALTER SYSTEM SET and SET know: their defaults and what they accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rw_sql.errors import INVALID_PARAMETER, UNKNOWN_PARAMETER, Span, SqlError, near_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter. ``read`` turns what was written into its canonical text or raises ValueError with the rule."""
+
+    name: str
+    default: str
+    doc: str
+    read: Callable[[str], str]
+
+
+def _boolean(text: str) -> str:
+    word = text.strip().lower()
+    if word in ("true", "on", "yes", "1", "t"):
+        return "true"
+    if word in ("false", "off", "no", "0", "f"):
+        return "false"
+    raise ValueError("takes true or false")
+
+
+def _seconds(text: str) -> str:
+    """Seconds with an optional unit, as PostgreSQL writes it: 60, 60s, 500ms, 2min. Canonical in milliseconds."""
+    word = text.strip().lower()
+    for unit, factor in (("ms", 1), ("min", 60_000), ("s", 1_000), ("", 1_000)):
+        number = word.removesuffix(unit).strip() if unit else word
+        if word.endswith(unit) and number.isdigit() and len(number) < 10:
+            return f"{int(number) * factor}ms"
+    raise ValueError("takes a time such as 60s, 500ms or 2min")
+
+
+def _yes(text: str) -> str:
+    if text.strip().lower() in ("yes", "no"):
+        return text.strip().lower()
+    raise ValueError("takes 'yes' or 'no'")
+
+
+def _dialect(text: str) -> str:
+    if text.strip().lower() in ("spark", "risingwave"):
+        return text.strip().lower()
+    raise ValueError("takes 'spark' or 'risingwave'")
+
+
+SYSTEM_PARAMETERS = {
+    parameter.name: parameter
+    for parameter in (
+        Parameter(
+            name="enable_unsafe_ops",
+            default="false",
+            doc="whether unsafe operations (UNSAFE SET, RESET SOURCE SPLITS, INJECT SOURCE OFFSETS) may run at all",
+            read=_boolean,
+        ),
+    )
+}
+"""Stored in the metastore, for every session of the warehouse."""
+
+SESSION_PARAMETERS = {
+    parameter.name: parameter
+    for parameter in (
+        Parameter(
+            name="statement_timeout",
+            default="60000ms",
+            doc="how long a statement waits for the jobs' owner to apply it; it stays committed after that",
+            read=_seconds,
+        ),
+        Parameter(
+            name="unsafe_confirmation",
+            default="no",
+            doc="'yes' confirms the next unsafe statement or block, and is consumed by it",
+            read=_yes,
+        ),
+        Parameter(
+            name="query_dialect",
+            default="spark",
+            doc="the SQL that queries of views and sinks are written in: 'spark' or 'risingwave'",
+            read=_dialect,
+        ),
+    )
+}
+"""Of one session; they end with it."""
+
+
+def system_parameter(name: str, span: Span) -> Parameter:
+    """The system parameter of that name. Raises SqlError UNKNOWN_PARAMETER."""
+    return _find(SYSTEM_PARAMETERS, name, span, "system parameter")
+
+
+def session_parameter(name: str, span: Span) -> Parameter:
+    """The session parameter of that name. Raises SqlError UNKNOWN_PARAMETER."""
+    return _find(SESSION_PARAMETERS, name, span, "session parameter")
+
+
+def read_value(parameter: Parameter, text: str, span: Span) -> str:
+    """The canonical text of a value. Raises SqlError INVALID_PARAMETER with the parameter's rule."""
+    try:
+        return parameter.read(text)
+    except ValueError as error:
+        raise SqlError(INVALID_PARAMETER, f'parameter "{parameter.name}" {error}, not {text!r}', span=span) from error
+
+
+def _find(known: dict[str, Parameter], name: str, span: Span, what: str) -> Parameter:
+    parameter = known.get(name.lower())
+    if parameter is None:
+        near = near_names(name.lower(), known) or sorted(known)
+        raise SqlError(
+            UNKNOWN_PARAMETER,
+            f'unrecognized {what} "{name}"',
+            span=span,
+            hint="known: " + ", ".join(f'"{n}"' for n in near),
+        )
+    return parameter

@@ -1,0 +1,61 @@
+"""Writes a preview as text: what the question, the refusal and EXPLAIN show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.plan.plan import Preview, SplitPreview
+
+_MOST_SPLITS = 40
+
+
+def render_preview(preview: Preview) -> str:
+    """The preview as lines of text: title, dependents, properties, the per-split table, notices."""
+    lines = [preview.title]
+    lines.append("  dependents: " + (", ".join(preview.dependents) or "none"))
+    if preview.properties:
+        lines.append("  properties:")
+        rows = [(key, old or "(not set)", new or "(not set)") for key, old, new in preview.properties]
+        lines += ["    " + line for line in aligned(("property", "old", "new"), rows)]
+    if preview.splits:
+        lines.append("  splits (the next record to read):")
+        shown = preview.splits[:_MOST_SPLITS]
+        rows_of_splits = [_split_row(split) for split in shown]
+        header = ("split", "old", "new", "upstream holds", "verdict")
+        lines += ["    " + line for line in aligned(header, rows_of_splits)]
+        if len(preview.splits) > len(shown):
+            lines.append(f"    … and {len(preview.splits) - len(shown)} more splits")
+        lines.append(f"  in all: {_total(preview.splits)}")
+    lines += [f"  note: {notice}" for notice in preview.notices]
+    return "\n".join(lines)
+
+
+def _split_row(split: SplitPreview) -> tuple[str, ...]:
+    holds = f"[{split.start}, {split.end})" if split.start is not None else "not there"
+    return (split.split, _number(split.old), _number(split.new), holds, split.verdict)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _total(splits: Sequence[SplitPreview]) -> str:
+    duplicates = sum(int(s.verdict.split()[1]) for s in splits if s.verdict.startswith("DUPLICATES "))
+    gaps = sum(int(s.verdict.split()[1]) for s in splits if s.verdict.startswith("GAP "))
+    unknown = sum(s.verdict.startswith("UNKNOWN") for s in splits)
+    parts = [f"DUPLICATES {duplicates}", f"GAP {gaps}"]
+    if unknown:
+        parts.append(f"UNKNOWN for {unknown} split{'s' if unknown != 1 else ''}")
+    return ", ".join(parts)
+
+
+def aligned(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A table in columns as wide as their widest value; the first line is the header."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    return [
+        "  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, *rows)
+    ]

@@ -1,0 +1,166 @@
+"""What lowering asks the world: requests as data, so that lowering itself reads and writes nothing.
+
+A lowering is a generator: it yields a request, gets the answer sent back, and returns a Plan.
+The runtime answers from the real world, a test from a dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from rw_sql.connectors.base import SplitState, Upstream
+from rw_sql.metastore.records import JobStatus, OperationRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAtUpstream:
+    """Splits, bounds and identities of what ``options`` (unresolved: references by name) point at."""
+
+    connector: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindOffsetsAt:
+    """The first offsets at or after a time."""
+
+    connector: str
+    options: tuple[tuple[str, str], ...]
+    milliseconds: int
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPositions:
+    """Where a fragment stands: folded from the catalog, the noted positions and its log's commits."""
+
+    source_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """The next record per split, the log's version (-1 without a log), and the splits with rows in the log."""
+
+    states: Mapping[str, SplitState] = field(default_factory=dict)
+    log_version: int = -1
+    read_splits: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """The text of a file the statement names."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadJobStatuses:
+    """What the owner last reported of each job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOperations:
+    """The log of record, newest first."""
+
+    is_unsafe: bool | None = None
+    object_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureLags:
+    """Per job, how many records it is behind (None where that cannot be told)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """A source or view as a query sees it: its name and its columns as Spark DDL types."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzeQuery:
+    """What Spark makes of a streaming query over ``relations``."""
+
+    query: str
+    relations: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryAnalysis:
+    """The answer: the result's schema as Spark's JSON, the columns a row is replaced by (none: appended), or a refusal.
+
+    ``hint`` belongs to ``refusal``. ``static_tables`` are the other tables the query reads, by name.
+    """
+
+    schema: str = ""
+    keys: tuple[str, ...] = ()
+    refusal: str | None = None
+    hint: str | None = None
+
+
+Request = (
+    LookAtUpstream
+    | FindOffsetsAt
+    | ReadPositions
+    | ReadFile
+    | ReadJobStatuses
+    | ReadOperations
+    | MeasureLags
+    | AnalyzeQuery
+)
+
+T = TypeVar("T")
+Asking = Generator[Request, object, T]
+
+
+def _answer(kind: type[T], value: object) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(f"a request was answered with {type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+def look(connector: str, options: tuple[tuple[str, str], ...]) -> Asking[Upstream]:
+    """Asks for a look at the upstream."""
+    return _answer(Upstream, (yield LookAtUpstream(connector=connector, options=options)))
+
+
+def offsets_at(
+    connector: str, options: tuple[tuple[str, str], ...], milliseconds: int, splits: tuple[str, ...]
+) -> Asking[dict[str, int]]:
+    """Asks for the first offsets at or after a time."""
+    request = FindOffsetsAt(connector=connector, options=options, milliseconds=milliseconds, splits=splits)
+    return _answer(dict, (yield request))
+
+
+def positions(source_id: int) -> Asking[Positions]:
+    """Asks where a source's reader stands."""
+    return _answer(Positions, (yield ReadPositions(source_id=source_id)))
+
+
+def file_text(path: str) -> Asking[str]:
+    """Asks for a file's text. The runtime raises SqlError where it cannot be read."""
+    return _answer(str, (yield ReadFile(path=path)))
+
+
+def job_statuses() -> Asking[dict[str, JobStatus]]:
+    """Asks for what the owner reported of each job."""
+    return _answer(dict, (yield ReadJobStatuses()))
+
+
+def operations(is_unsafe: bool | None = None, object_name: str | None = None) -> Asking[tuple[OperationRecord, ...]]:
+    """Asks for operations, newest first."""
+    return _answer(tuple, (yield ReadOperations(is_unsafe=is_unsafe, object_name=object_name)))
+
+
+def lags() -> Asking[dict[str, int | None]]:
+    """Asks how far each job is behind."""
+    return _answer(dict, (yield MeasureLags()))
+
+
+def analysis(query: str, relations: tuple[Relation, ...]) -> Asking[QueryAnalysis]:
+    """Asks what Spark makes of a query."""
+    return _answer(QueryAnalysis, (yield AnalyzeQuery(query=query, relations=relations)))

@@ -1,0 +1,264 @@
+"""Lowers SHOW and DESCRIBE: what there is, as tables. Nothing is changed."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.plan.definitions import definition_of, source_columns, upstream_options
+from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, view_job
+from rw_sql.plan.lower_view import schema_columns
+from rw_sql.plan.names import find_relation, find_source, find_view, object_name, undefined
+from rw_sql.plan.plan import Plan, Table
+from rw_sql.plan.requests import Asking, job_statuses, lags, look, operations, positions
+from rw_sql.plan.splits import ORPHAN, UNKNOWN, split_order, split_status
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import JobStatus
+    from rw_sql.syntax.statements import (
+        Describe,
+        ShowCreate,
+        ShowObjects,
+        ShowSourceSplits,
+        ShowUnsafeOperations,
+        Statement,
+    )
+
+
+def _plan(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list[tuple[object, ...]]) -> Plan:
+    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
+
+
+def source_state(snapshot: Snapshot, source: SourceRecord, status: JobStatus | None) -> tuple[str, str]:
+    """A source's state and the reason for it: PAUSED, IDLE (nothing reads it), or what its job's owner reports."""
+    holds = holds_of(snapshot, source.id)
+    if holds:
+        own = [hold.reason or "PAUSE SOURCE" for hold in holds if hold.source_id is not None]
+        every = [hold.reason or "PAUSE ALL SOURCES" for hold in holds if hold.source_id is None]
+        return "PAUSED", "; ".join(own + every)
+    if not snapshot.readers_of(source.id):
+        return "IDLE", "nothing reads it"
+    if status is None:
+        return "WAITING", "no process runs the jobs of this warehouse yet"
+    return status.state, status.reason or ""
+
+
+def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW JOBS."""
+    if statement.where is not None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"SHOW {statement.kind} WHERE is not supported",
+            span=statement.span,
+            hint=f"use SHOW {statement.kind} LIKE 'pattern', or query the rw_catalog views with SELECT",
+        )
+    match statement.kind:
+        case "SOURCES":
+            return (yield from _show_sources(statement, snapshot))
+        case "MATERIALIZED VIEWS":
+            return (yield from _show_materialized_views(statement, snapshot))
+        case "JOBS":
+            return (yield from _show_jobs(statement, snapshot))
+        case _:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f"SHOW {statement.kind} is not supported yet",
+                span=statement.span,
+                hint="SHOW SOURCES, SHOW MATERIALIZED VIEWS and SHOW JOBS are",
+            )
+
+
+def _matches(statement: ShowObjects, name: str) -> bool:
+    if statement.like is not None and not re.fullmatch(_pattern(statement.like), name):
+        return False
+    return statement.ilike is None or re.fullmatch(_pattern(statement.ilike), name, re.IGNORECASE) is not None
+
+
+def _pattern(like: str) -> str:
+    words = {"%": ".*", "_": "."}
+    return "(?s:" + "".join(words.get(letter, re.escape(letter)) for letter in like) + ")"
+
+
+def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    rows: list[tuple[object, ...]] = []
+    for source in snapshot.all("source"):
+        if not _matches(statement, source.name):
+            continue
+        fragment = ingest_fragment(source.id)
+        state, reason = source_state(snapshot, source, statuses.get(fragment))
+        readers = ", ".join(view.name for view in snapshot.readers_of(source.id))
+        splits = len(named_splits(source, snapshot.splits(fragment)))
+        rows.append((source.name, source.connector, state, reason, splits, source.is_shared, readers))
+    columns = (
+        ("name", "STRING"),
+        ("connector", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("splits", "INT"),
+        ("is_shared", "BOOLEAN"),
+        ("readers", "STRING"),
+    )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    rows: list[tuple[object, ...]] = []
+    for view in snapshot.all("materialized_view"):
+        if not _matches(statement, view.name):
+            continue
+        status = statuses.get(view_job(view.id))
+        state, reason = (status.state, status.reason or "") if status else ("WAITING", "")
+        inputs = ", ".join(record.name for record in map(snapshot.get, view.inputs) if record is not None)
+        rows.append((view.name, state, reason, inputs, ", ".join(view.keys), view.query))
+    columns = (
+        ("name", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("inputs", "STRING"),
+        ("keys", "STRING"),
+        ("query", "STRING"),
+    )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    behind = yield from lags()
+    rows: list[tuple[object, ...]] = []
+    records: tuple[SourceRecord | MaterializedViewRecord, ...] = (
+        *snapshot.all("source"),
+        *snapshot.all("materialized_view"),
+    )
+    for record in records:
+        if not _matches(statement, record.name):
+            continue
+        if isinstance(record, SourceRecord):
+            job = ingest_fragment(record.id)
+            status = statuses.get(job)
+            state, reason = source_state(snapshot, record, status)
+        else:
+            job = view_job(record.id)
+            status = statuses.get(job)
+            state, reason = (status.state, status.reason or "") if status else ("WAITING", "")
+        rows.append(
+            (
+                job,
+                record.kind,
+                record.name,
+                state,
+                reason,
+                status.last_error if status else None,
+                behind.get(job),
+                status.run if status else None,
+                status.restarts if status else 0,
+            )
+        )
+    columns = (
+        ("job", "STRING"),
+        ("kind", "STRING"),
+        ("object", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("last_error", "STRING"),
+        ("lag", "BIGINT"),
+        ("run", "BIGINT"),
+        ("restarts", "INT"),
+    )
+    return _plan(statement, columns, rows)
+
+
+def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW SOURCE SPLITS: where each split stands against what the upstream holds."""
+    source = find_source(snapshot, statement.name)
+    fragment = ingest_fragment(source.id)
+    options = upstream_options(definition_of(source))
+    stands = yield from positions(source.id)
+    upstream = yield from look(source.connector, options)
+    connector(source.connector)
+    assigned = snapshot.splits(fragment)
+    rows: list[tuple[object, ...]] = []
+    for split in sorted({*assigned, *upstream.splits}, key=split_order):
+        state, seen = stands.states.get(split), upstream.splits.get(split)
+        if not upstream.is_reachable:
+            status = UNKNOWN if split in named_splits(source, [split]) else ORPHAN
+        else:
+            status = split_status(state if split in assigned else None, seen)
+        next_offset = state.offset if state else None
+        lag = max(0, seen.end - next_offset) if seen and next_offset is not None else None
+        rows.append((split, next_offset, seen.start if seen else None, seen.end if seen else None, lag, status))
+    columns = (
+        ("split", "STRING"),
+        ("next", "BIGINT"),
+        ("log_start", "BIGINT"),
+        ("log_end", "BIGINT"),
+        ("lag", "BIGINT"),
+        ("status", "STRING"),
+    )
+    return _plan(statement, columns, rows)
+
+
+def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW UNSAFE OPERATIONS [FOR n]: the audit, newest first. ``n`` may be a dropped source's name."""
+    name = object_name(statement.name) if statement.name else None
+    rows: list[tuple[object, ...]] = [
+        (
+            record.epoch,
+            datetime.fromtimestamp(record.at_ms / 1000, UTC),
+            record.actor,
+            record.kind,
+            record.statement,
+            ", ".join(record.objects),
+            record.reason,
+            record.outcome,
+            record.duration_ms,
+        )
+        for record in (yield from operations(is_unsafe=True, object_name=name))
+    ]
+    columns = (
+        ("operation", "BIGINT"),
+        ("at", "TIMESTAMP"),
+        ("actor", "STRING"),
+        ("kind", "STRING"),
+        ("statement", "STRING"),
+        ("objects", "STRING"),
+        ("reason", "STRING"),
+        ("outcome", "STRING"),
+        ("duration_ms", "BIGINT"),
+    )
+    return _plan(statement, columns, rows)
+
+
+def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW CREATE: the canonical definition that the catalog holds; it parses back to the catalog's record."""
+    yield from ()
+    match statement.kind:
+        case "SOURCE":
+            definition = find_source(snapshot, statement.name).definition
+        case "MATERIALIZED VIEW":
+            definition = find_view(snapshot, statement.name).definition
+        case kind:
+            raise SqlError(NOT_SUPPORTED, f"SHOW CREATE {kind} is not supported yet", span=statement.span)
+    columns = (("name", "STRING"), ("create_sql", "STRING"))
+    return _plan(statement, columns, [(object_name(statement.name), definition)])
+
+
+def lower_describe(statement: Describe, snapshot: Snapshot) -> Asking[Plan]:
+    """DESCRIBE: the columns of a source or view."""
+    yield from ()
+    record = find_relation(snapshot, object_name(statement.name))
+    if isinstance(record, SourceRecord):
+        listed = source_columns(definition_of(record))
+        keys: tuple[str, ...] = ()
+    elif isinstance(record, MaterializedViewRecord):
+        listed, keys = schema_columns(record.schema), record.keys
+    else:
+        raise undefined(snapshot, "source", statement.name)
+    rows: list[tuple[object, ...]] = [(name, kind, name in keys) for name, kind in listed]
+    return _plan(statement, (("name", "STRING"), ("type", "STRING"), ("is_key", "BOOLEAN")), rows)

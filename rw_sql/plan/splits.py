@@ -1,0 +1,178 @@
+"""What becomes of splits: discovery, identity, and the verdict on a move. A position is the next record to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.plan.plan import SplitPreview
+from rw_sql.plan.requests import Asking, offsets_at
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
+    from rw_sql.plan.requests import Positions
+
+OK = "OK"
+NEW = "NEW"
+ORPHAN = "ORPHAN"
+EXPIRED = "EXPIRED"
+AHEAD = "AHEAD"
+RECREATED = "RECREATED"
+OTHER_CLUSTER = "OTHER_CLUSTER"
+UNKNOWN = "UNKNOWN"
+
+
+def identity_status(state: SplitState, upstream: UpstreamSplit) -> str:
+    """Whether a state belongs to this very split: OK, OTHER_CLUSTER, or RECREATED. What is unknown counts as equal."""
+    if state.cluster and upstream.cluster and state.cluster != upstream.cluster:
+        return OTHER_CLUSTER
+    if state.incarnation and upstream.incarnation and state.incarnation != upstream.incarnation:
+        return RECREATED
+    return OK
+
+
+def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> str:
+    """How a split stands against the upstream, as SHOW SOURCE SPLITS says it."""
+    if upstream is None:
+        return ORPHAN
+    if state is None:
+        return NEW
+    identity = identity_status(state, upstream)
+    if identity != OK:
+        return identity
+    if state.offset < upstream.start:
+        return EXPIRED
+    return AHEAD if state.offset > upstream.end else OK
+
+
+def identified(state: SplitState, upstream: UpstreamSplit) -> SplitState:
+    """The state, marked as one of this very split."""
+    return replace(state, cluster=upstream.cluster, incarnation=upstream.incarnation)
+
+
+def beginning(upstream: UpstreamSplit) -> SplitState:
+    """The split's first record."""
+    return SplitState(
+        split=upstream.split, offset=upstream.start, cluster=upstream.cluster, incarnation=upstream.incarnation
+    )
+
+
+def startup_states(
+    kind: Connector, connector: str, options: tuple[tuple[str, str], ...], splits: Iterable[UpstreamSplit]
+) -> Asking[dict[str, SplitState]]:
+    """Where splits without a state begin by ``scan.startup.mode``, resolved to numbers now."""
+    resolved = dict(options)
+    wanted = list(splits)
+    at_time = kind.startup_time(resolved)
+    times: dict[str, int] = {}
+    if at_time is not None and wanted:
+        times = yield from offsets_at(connector, options, at_time, tuple(split.split for split in wanted))
+    return {
+        split.split: SplitState(
+            split=split.split,
+            offset=kind.start_offset(resolved, split, times),
+            cluster=split.cluster,
+            incarnation=split.incarnation,
+        )
+        for split in wanted
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """What the upstream's splits become: those to read, where each stands, and which of these positions are new."""
+
+    assigned: tuple[str, ...]
+    states: Mapping[str, SplitState]
+    fresh: Mapping[str, SplitState]
+
+
+def discover(
+    kind: Connector,
+    connector: str,
+    options: tuple[tuple[str, str], ...],
+    upstream: Upstream,
+    known: Mapping[str, SplitState],
+    *,
+    forget: Collection[str] = (),
+) -> Asking[Discovery]:
+    """Takes up every split that the upstream shows.
+
+    One that has a state of this very split keeps it, unless it is in ``forget``. A partition added to a topic that is
+    already read begins at its first record; any other begins where ``scan.startup.mode`` says.
+    """
+    keeps: dict[str, SplitState] = {}
+    added: dict[str, SplitState] = {}
+    unstarted: list[UpstreamSplit] = []
+    read_topics = {
+        (kind.split_topic(state.split), state.cluster, state.incarnation)
+        for state in known.values()
+        if state.split not in forget
+    }
+    for split in upstream.splits.values():
+        state = known.get(split.split)
+        if state is not None and split.split not in forget and identity_status(state, split) == OK:
+            keeps[split.split] = state
+        elif state is None and (kind.split_topic(split.split), split.cluster, split.incarnation) in read_topics:
+            added[split.split] = beginning(split)
+        else:
+            unstarted.append(split)
+    started = yield from startup_states(kind, connector, options, unstarted)
+    fresh = {**added, **started}
+    return Discovery(assigned=tuple(sorted(upstream.splits)), states={**keeps, **fresh}, fresh=fresh)
+
+
+def verdict(
+    kind: Connector, split: str, new: SplitState | None, upstream: UpstreamSplit | None, positions: Positions
+) -> str:
+    """What moving a split to ``new`` will do to the rows: DUPLICATES n, GAP n, NONE, ORPHAN or UNKNOWN (why)."""
+    if new is None:
+        return ORPHAN if upstream is None else "NONE"
+    old = positions.states.get(split)
+    if old is not None:
+        identity = identity_status(old, upstream) if upstream is not None else OK
+        if identity == OTHER_CLUSTER:
+            return "UNKNOWN (other cluster)"
+        if identity == RECREATED:
+            return "UNKNOWN (topic was re-created)"
+        moved = new.offset - old.offset
+        if moved > 0:
+            return f"GAP {moved}"
+        return f"DUPLICATES {-moved}" if moved < 0 and split in positions.read_splits else "NONE"
+    topic = kind.split_topic(split)
+    if not positions.read_splits:
+        return "NONE"
+    if topic not in {kind.split_topic(known) for known in positions.states}:
+        return "UNKNOWN (other topic)"
+    if upstream is not None and new.offset > upstream.start:
+        return f"GAP {new.offset - upstream.start}"
+    return "NONE"
+
+
+def preview_splits(
+    kind: Connector, upstream: Upstream, positions: Positions, after: Mapping[str, SplitState | None]
+) -> tuple[SplitPreview, ...]:
+    """The per-split table of a preview: every split known before or after."""
+    rows = []
+    for split in sorted({*positions.states, *after, *upstream.splits}, key=split_order):
+        old, new, seen = positions.states.get(split), after.get(split), upstream.splits.get(split)
+        rows.append(
+            SplitPreview(
+                split=split,
+                old=old.offset if old else None,
+                new=new.offset if new else None,
+                start=seen.start if seen else None,
+                end=seen.end if seen else None,
+                verdict=verdict(kind, split, new, seen, positions),
+            )
+        )
+    return tuple(rows)
+
+
+def split_order(split: str) -> tuple[str, int, str]:
+    """Sorts ``orders:2`` before ``orders:10``."""
+    topic, _, partition = split.rpartition(":")
+    return (topic, int(partition), "") if partition.isdigit() else (split, 0, split)

@@ -1,0 +1,117 @@
+"""What Spark makes of a view's query, before anything exists: its schema, its keys, or why it cannot be kept up."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.plan.requests import AnalyzeQuery, QueryAnalysis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.runtime.spark_sessions import SparkSessions
+
+# PySpark logs every failed analysis as JSON; what matters of it is in the error that the user gets.
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+_TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
+
+
+def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
+    """Analyzes the query over empty streams of the relations' columns; nothing is started."""
+    from pyspark.errors import PySparkException
+
+    spark = sessions.new()
+    rate = spark.readStream.format("rate").load()
+    for relation in request.relations:
+        columns = [f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in relation.columns]
+        rate.selectExpr(*columns).createOrReplaceTempView(relation.name)
+    try:
+        frame = spark.sql(request.query)
+        keys, refusal, hint = _keys(frame)
+        if refusal is None:
+            _check_streaming(spark, frame, "Update" if keys else "Append")
+    except PySparkException as error:
+        return QueryAnalysis(refusal=_told(error), hint="the query is Spark SQL over streams; run EXPLAIN SELECT on it")
+    if refusal is not None:
+        return QueryAnalysis(refusal=refusal, hint=hint)
+    return QueryAnalysis(schema=frame.schema.json(), keys=keys)
+
+
+def _told(error: Any) -> str:
+    text = error.getMessage() if hasattr(error, "getMessage") else str(error)
+    return str(text).split(" SQLSTATE:")[0].split("\n")[0].strip()
+
+
+def _check_streaming(spark: SparkSession, frame: DataFrame, mode: str) -> None:
+    """Spark's own check of streaming queries. Raises PySparkException."""
+    session: Any = spark
+    query: Any = frame
+    jvm = session._jvm
+    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker.checkForStreaming(query._jdf.queryExecution().analyzed(), output_mode)
+
+
+def _class(plan: Any) -> str:
+    return str(plan.getClass().getSimpleName())
+
+
+def _children(plan: Any) -> list[Any]:
+    children = plan.children()
+    return [children.apply(i) for i in range(children.size())]
+
+
+def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
+    return plan.isStreaming() and (_class(plan) in kinds or any(_contains(child, kinds) for child in _children(plan)))
+
+
+def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
+    """The output columns that identify a row where the query replaces rows; or a refusal with its hint."""
+    query: Any = frame
+    top = query._jdf.queryExecution().analyzed()
+    if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
+        return (), None, None
+    output = top.output()
+    names = {output.apply(i).exprId().id(): output.apply(i).name() for i in range(output.size())}
+    plan = top
+    while _class(plan) in (*_TRANSPARENT, "Project"):
+        (plan,) = _children(plan)
+    kind = _class(plan)
+    if kind == "Distinct" and not _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate")):
+        return tuple(names.values()), None, None
+    if kind != "Aggregate" or _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate")):
+        return (
+            (),
+            "the query filters, joins or aggregates the result of an aggregation, which is not supported yet",
+            "make the aggregation a materialized view of its own and filter it where you read it",
+        )
+    grouping, outputs = plan.groupingExpressions(), plan.aggregateExpressions()
+    groups = [grouping.apply(i) for i in range(grouping.size())]
+    if not groups:
+        return (
+            (),
+            "the query aggregates without GROUP BY, which is not supported yet",
+            "group by a constant column: SELECT 1 AS one, count(*) … GROUP BY 1",
+        )
+    keys = []
+    for group in groups:
+        name = _output_of(group, outputs, names)
+        if name is None:
+            return (
+                (),
+                f"the query groups by {group.sql()}, which is not among its columns",
+                "add it to the SELECT list: rows are replaced by their group",
+            )
+        keys.append(name)
+    return tuple(dict.fromkeys(keys)), None, None
+
+
+def _output_of(group: Any, outputs: Any, names: dict[int, str]) -> str | None:
+    for i in range(outputs.size()):
+        column = outputs.apply(i)
+        inner = column.child() if _class(column) == "Alias" else column
+        if inner.semanticEquals(group) and column.exprId().id() in names:
+            return names[column.exprId().id()]
+    return None

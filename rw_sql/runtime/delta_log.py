@@ -1,0 +1,116 @@
+"""Reads what our commits say of themselves out of a Delta table's log, without opening the table.
+
+Every commit of a job carries ``userMetadata`` in its ``commitInfo`` action (Delta protocol, "Commit Provenance
+Information"): a JSON object under the key ``rw_sql``. Maintenance commits come in between and are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.storage import Warehouse
+
+METADATA_KEY = "rw_sql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCommit:
+    """What one commit of a job says: which run and batch wrote it, and what it covers.
+
+    ``ranges`` are the upstream's offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the one that the run
+    started at. ``batch`` is -1 for a fence. ``generation`` is the checkpoint's (views only).
+    """
+
+    job: str
+    run: int
+    epoch: int
+    batch: int
+    generation: int = 1
+    ranges: dict[str, tuple[int, int]]
+
+    def to_json(self) -> str:
+        """The text for ``userMetadata``."""
+        body: dict[str, Any] = {"job": self.job, "run": self.run, "epoch": self.epoch, "batch": self.batch}
+        body["generation"] = self.generation
+        body["ranges"] = {split: list(bounds) for split, bounds in self.ranges.items()}
+        return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> JobCommit | None:
+        """The commit behind ``userMetadata``; None where somebody else wrote it."""
+        try:
+            body = json.loads(text).get(METADATA_KEY)
+        except (json.JSONDecodeError, AttributeError):
+            return None
+        if not isinstance(body, dict):
+            return None
+        return JobCommit(
+            job=body["job"],
+            run=body["run"],
+            epoch=body["epoch"],
+            batch=body["batch"],
+            generation=body["generation"],
+            ranges={split: (bounds[0], bounds[1]) for split, bounds in body["ranges"].items()},
+        )
+
+
+def _is_commit(name: str) -> bool:
+    return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
+
+
+def commit_versions(warehouse: Warehouse, table: str) -> list[int]:
+    """The versions whose commit files are still there, ascending."""
+    return sorted(int(name[:20]) for name in warehouse.list_names(f"{table}/_delta_log") if _is_commit(name))
+
+
+def latest_version(warehouse: Warehouse, table: str) -> int:
+    """The table's newest version, -1 where there is no table."""
+    return max(commit_versions(warehouse, table), default=-1)
+
+
+def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
+    """The actions of one commit. Raises FileNotFoundError where its file is gone."""
+    text = warehouse.read_text(f"{table}/_delta_log/{version:020d}.json")
+    return [json.loads(line) for line in text.splitlines() if line]
+
+
+def job_commit(actions: list[dict[str, Any]]) -> JobCommit | None:
+    """What a commit's actions say of the job that wrote it."""
+    for action in actions:
+        info = action.get("commitInfo")
+        if info is not None and isinstance(info.get("userMetadata"), str):
+            return JobCommit.from_json(info["userMetadata"])
+    return None
+
+
+def job_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, JobCommit]]:
+    """The jobs' commits, newest first, versions from the newest to ``down_to``."""
+    for version in reversed(commit_versions(warehouse, table)):
+        if version < down_to:
+            return
+        found = job_commit(read_actions(warehouse, table, version))
+        if found is not None:
+            yield version, found
+
+
+def added_rows(actions: list[dict[str, Any]]) -> int | None:
+    """How many rows a commit adds as new data; None where its statistics do not say."""
+    rows = 0
+    for action in actions:
+        add = action.get("add")
+        if add is None or not add.get("dataChange", True):
+            continue
+        stats = add.get("stats")
+        if not stats:
+            return None
+        rows += int(json.loads(stats)["numRecords"])
+    return rows
+
+
+def has_new_data(actions: list[dict[str, Any]]) -> bool:
+    """Whether a commit adds rows (a fence and maintenance do not)."""
+    return any(action["add"].get("dataChange", True) for action in actions if "add" in action)

@@ -1,0 +1,204 @@
+"""Runs statements: plan, gate, commit, wait until the owner has applied it, answer."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import INVALID_CONFIRMATION, SqlError
+from rw_sql.metastore import ConcurrentCommit
+from rw_sql.plan.explain import explain_table
+from rw_sql.plan.gate import question_of, refusal, require_switch
+from rw_sql.plan.lower import lower
+from rw_sql.plan.parameters import SESSION_PARAMETERS
+from rw_sql.plan.plan import ObjectChange, Plan, Table
+from rw_sql.runtime.faults import fault
+from rw_sql.runtime.flush import flush
+from rw_sql.runtime.world import World
+from rw_sql.syntax import statements as ast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.gate import Question
+    from rw_sql.runtime.context import Context
+    from rw_sql.runtime.owner import Owner
+
+_ATTEMPTS = 20
+_LOOK_SECONDS = 0.05
+_CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
+_UNSAFE = (ast.AlterSourceUnsafeSet, ast.ResetSourceSplits, ast.InjectSourceOffsets)
+
+
+@dataclass(slots=True)
+class SessionState:
+    """What one attached session knows: its parameters, what it refused, and who can be asked.
+
+    ``ask`` is None where nobody can answer.
+    """
+
+    parameters: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, ast.Statement] = field(default_factory=dict)
+    confirmed: set[str] = field(default_factory=set)
+    ask: Callable[[Question], bool] | None = None
+
+    def parameter(self, name: str) -> str:
+        """A session parameter's value."""
+        return self.parameters.get(name, SESSION_PARAMETERS[name].default)
+
+    @property
+    def timeout(self) -> float:
+        """``statement_timeout`` in seconds."""
+        return int(self.parameter("statement_timeout").removesuffix("ms")) / 1000
+
+
+class Executor:
+    """Statements of one attached warehouse. Statements of one session run one after another."""
+
+    def __init__(self, context: Context, owner: Owner | None) -> None:
+        self._context = context
+        self._owner = owner
+        self._lock = threading.RLock()
+
+    def run(self, statement: ast.Statement, session: SessionState) -> Table:
+        """Runs one statement and returns its rows. Raises SqlError, and then nothing was changed."""
+        with self._lock:
+            match statement:
+                case ast.Explain(statement=inner):
+                    _, plan = self._plan(inner)
+                    return explain_table(plan)
+                case ast.Flush():
+                    return _rows(flush(self._context, session.timeout))
+                case ast.Confirm():
+                    return self._confirm(statement, session)
+                case _:
+                    return self._run(statement, session)
+
+    def _plan(self, statement: ast.Statement) -> tuple[Snapshot, Plan]:
+        snapshot = self._context.metastore.snapshot()
+        return snapshot, World(self._context, snapshot).run(lower(statement, snapshot))
+
+    def _confirm(self, statement: ast.Confirm, session: SessionState) -> Table:
+        refused = session.refused.get(statement.token)
+        if refused is None:
+            raise SqlError(
+                INVALID_CONFIRMATION,
+                f"token '{statement.token}' belongs to no refused statement of this session",
+                span=statement.token_span,
+                hint="run the statement again: its refusal gives the token",
+            )
+        session.confirmed.add(statement.token)
+        try:
+            return self._run(refused, session)
+        finally:
+            session.confirmed.discard(statement.token)
+            session.refused.pop(statement.token, None)
+
+    def _run(self, statement: ast.Statement, session: SessionState) -> Table:
+        started = time.monotonic()
+        said_yes = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
+        agreed = set(session.confirmed)
+        for attempt in range(1, _ATTEMPTS + 1):
+            snapshot, plan = self._plan(statement)
+            if plan.table is not None:
+                return plan.table
+            if plan.session is not None:
+                _set_parameter(session, *plan.session)
+            if plan.operation is None:
+                return _rows(plan.changes)
+            fault("statement.planned")
+            if plan.is_unsafe:
+                self._pass_gate(snapshot, plan, session, agreed, said_yes=said_yes)
+            operation = replace(plan.operation, actor=plan.operation.actor or _user())
+            fault("statement.before_commit")
+            try:
+                committed = self._context.metastore.commit(operation, based_on=snapshot)
+            except ConcurrentCommit:
+                if attempt == _ATTEMPTS:
+                    raise
+                continue
+            fault("statement.after_commit")
+            return _rows((*plan.changes, *self._finish(plan, committed.epoch, session, started)))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _pass_gate(
+        self, snapshot: Snapshot, plan: Plan, session: SessionState, agreed: set[str], *, said_yes: bool
+    ) -> None:
+        """Returns once somebody said yes to this very plan. Raises SqlError with the preview otherwise."""
+        require_switch(snapshot, plan)
+        question = question_of(snapshot, plan)
+        if said_yes or question.token in agreed:
+            return
+        was_asked = session.ask is not None
+        if session.ask is not None and session.ask(question):
+            agreed.add(question.token)
+            return
+        session.refused[question.token] = plan.statement
+        raise refusal(question, plan, was_asked=was_asked)
+
+    def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ObjectChange, ...]:
+        """Waits for the owner where jobs are to change, and says what came of it."""
+        touches_jobs = any(not step.is_catalog for step in plan.steps)
+        notices: list[ObjectChange] = []
+        outcome = "applied"
+        if touches_jobs and not self.wait_applied(epoch, session.timeout):
+            outcome = "committed, not yet applied"
+            notices.append(ObjectChange(object=plan.changes[0].object, change="NOTICE", detail=outcome))
+        elif touches_jobs:
+            notices += self._stalls(plan)
+        fault("statement.applied")
+        if touches_jobs or plan.is_unsafe:
+            duration = int((time.monotonic() - started) * 1000)
+            self._context.metastore.record_outcome(epoch, outcome, duration)
+        return tuple(notices)
+
+    def _stalls(self, plan: Plan) -> list[ObjectChange]:
+        wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
+        statuses = self._context.metastore.runtime.job_statuses()
+        return [
+            ObjectChange(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
+            for job in sorted(wanted)
+            if job in statuses and statuses[job].state == "STALLED"
+        ]
+
+    def wait_applied(self, epoch: int, seconds: float) -> bool:
+        """Waits until the jobs' owner has applied an epoch; False at once where nobody owns, or after a while."""
+        owner = self._owner
+        deadline = time.monotonic() + seconds
+        if owner is not None:
+            owner.wake()
+        while True:
+            if owner is not None and owner.is_owner:
+                if owner.wait_applied(epoch, max(0.0, deadline - time.monotonic())):
+                    return True
+            else:
+                lease = self._context.metastore.runtime.lease()
+                if lease is not None and lease.applied_epoch >= epoch:
+                    return True
+                if owner is None and (lease is None or lease.is_released):
+                    return False
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+
+
+def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
+    if value is None:
+        session.parameters.pop(name, None)
+    else:
+        session.parameters[name] = value
+
+
+def _rows(changes: tuple[ObjectChange, ...]) -> Table:
+    return Table(columns=_CHANGES, rows=tuple((row.object, row.change, row.detail) for row in changes))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

@@ -1,0 +1,241 @@
+"""A source's shared reader: a stateless query from upstream into the log, rows and position in one commit."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import NotedPosition, SourceRecord
+from rw_sql.plan.definitions import connector_of, source_definition
+from rw_sql.plan.splits import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
+from rw_sql.runtime.decode import BUCKET, decode, log_schema
+from rw_sql.runtime.faults import fault
+from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
+from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
+from rw_sql.runtime.positions import read_positions
+from rw_sql.syntax import canonical_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamWatch
+    from rw_sql.plan.desired import IngestSpec
+    from rw_sql.runtime.context import Context
+
+logger = logging.getLogger(__name__)
+
+BATCH_RECORDS = 400_000
+"""The most records one batch reads, over all splits: it bounds memory and the time a pause may have to throw away."""
+
+NOTE_EVERY = 100
+"""Positions are noted in the metastore every so many batches, so that recovery need not read far back."""
+
+_MILLISECONDS_PER_HOUR = 3_600_000
+
+
+def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
+    """Raises StalledError where the upstream is not the one that the positions were taken from, with what to type."""
+    if upstream.error is not None:
+        raise StalledError(f"UNREACHABLE {upstream.error}")
+    if upstream.missing:
+        raise StalledError(f"MISSING topic {', '.join(upstream.missing)}")
+    if not splits:
+        raise StalledError("DISCOVERING the splits are not known yet")
+    by_status: dict[str, list[str]] = {}
+    for split in splits:
+        by_status.setdefault(split_status(states.get(split), upstream.splits.get(split)), []).append(split)
+    reset = f"RESET SOURCE SPLITS {name}"
+    for status, hint in (
+        (OTHER_CLUSTER, reset),
+        (RECREATED, reset),
+        (ORPHAN, reset),
+        (EXPIRED, f"PAUSE SOURCE {name}; INJECT SOURCE OFFSETS {name} TO EARLIEST"),
+        (AHEAD, f"PAUSE SOURCE {name}; INJECT SOURCE OFFSETS {name} TO LATEST"),
+    ):
+        found = by_status.get(status, [])
+        if not found:
+            continue
+        lost = sum(
+            upstream.splits[split].start - states[split].offset
+            for split in found
+            if status == EXPIRED and split in upstream.splits
+        )
+        counted = f", {lost} records" if status == EXPIRED else ""
+        raise StalledError(f"{status} {', '.join(found[:8])}{counted}: {hint}", is_final=True)
+
+
+@dataclass(slots=True)
+class Ingest:
+    """One run of a source's shared reader."""
+
+    context: Context
+    spec: IngestSpec
+    run: int
+    epoch: int
+    source: SourceRecord
+    kind: Connector
+    options: dict[str, str]
+    output: JobOutput
+    checkpoint: str
+    positions: dict[str, int]
+    incarnations: dict[str, str | None]
+    schema: pa.Schema
+    watch: UpstreamWatch | None
+    gate: BatchGate = field(default_factory=BatchGate)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    query: StreamingQuery | None = None
+    is_stopped: bool = False
+    stall: StalledError | None = None
+
+    @staticmethod
+    def start(context: Context, spec: IngestSpec) -> Ingest:
+        """Claims a run, fences earlier ones out of the log, reads the position, and starts. Raises StalledError."""
+        snapshot = context.metastore.snapshot()
+        source = snapshot.get(spec.source_id)
+        if not isinstance(source, SourceRecord) or source.definition != spec.definition:
+            raise StalledError("the catalog has moved on")
+        statement = source_definition(spec.definition)
+        kind = connector(connector_of(statement) or "")
+        options = context.options_of(source)
+        fault("ingest.before_claim")
+        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        fault("ingest.after_claim")
+        context.ensure_log(source)
+        output = JobOutput.open(
+            context.log_path(source),
+            log_schema(statement).json(),
+            job=spec.job,
+            run=run.run,
+            epoch=run.epoch,
+            partition_by=(BUCKET,),
+        )
+        states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+        upstream = kind.look(options)
+        require_readable(source.name, spec.splits, states, upstream)
+        fault("ingest.after_position")
+        job = Ingest(
+            context=context,
+            spec=spec,
+            run=run.run,
+            epoch=run.epoch,
+            source=source,
+            kind=kind,
+            options=options,
+            output=output,
+            checkpoint=f"{context.warehouse.ingest_checkpoints(source.id)}/{run.run}",
+            positions={split: states[split].offset for split in spec.splits},
+            incarnations={kind.split_topic(split): states[split].incarnation for split in spec.splits},
+            schema=pa.schema(output.table.schema().to_arrow()),
+            watch=kind.watch(options),
+        )
+        job._start_query({split: states[split] for split in spec.splits})
+        return job
+
+    def _start_query(self, states: Mapping[str, SplitState]) -> None:
+        statement = source_definition(self.spec.definition)
+        spark = self.context.sessions.new(self.kind.spark_packages())
+        with_headers = any(column.kind == "header" for column in statement.include)
+        records = self.kind.read_stream(
+            spark,
+            self.options,
+            states,
+            max_records=BATCH_RECORDS,
+            with_headers=with_headers,
+            columns={column.name: canonical_type(column.data_type) for column in statement.columns},
+        )
+        self._remove_old_checkpoints()
+        fault("ingest.before_query")
+        self.query = (
+            records.writeStream.queryName(self.spec.job)
+            .option("checkpointLocation", self.checkpoint)
+            .foreachBatch(self._on_batch)
+            .start()
+        )
+        fault("ingest.after_query")
+
+    def _remove_old_checkpoints(self) -> None:
+        folder = self.context.warehouse.ingest_checkpoints(self.source.id)
+        for name in self.context.warehouse.list_names(folder):
+            if name != str(self.run):
+                self.context.warehouse.remove(f"{folder}/{name}")
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        with self.gate:
+            ends = self._ends(batch)
+            ranges = {split: (start, ends.get(split, start)) for split, start in self.positions.items()}
+            expected = sum(end - start for start, end in ranges.values())
+            bucket = int(time.time() * 1000) // _MILLISECONDS_PER_HOUR
+            rows = decode(frame, source_definition(self.spec.definition), run=self.run, bucket=bucket)
+            fault("ingest.in_batch")
+            small = rows.toArrow().cast(self.schema) if expected <= SMALL_ROWS else None
+            self._require_same_incarnation()
+            with self.lock:
+                if self.is_stopped:
+                    raise FencedError(f"{self.spec.job} was stopped")
+                if small is not None:
+                    self.output.append_rows(small, batch, ranges)
+                else:
+                    self.output.append_frame(rows, batch, ranges)
+                self.positions = {split: end for split, (_, end) in ranges.items()}
+            if batch % NOTE_EVERY == NOTE_EVERY - 1:
+                self.note_positions()
+
+    def _ends(self, batch: int) -> dict[str, int]:
+        """Where the batch ends, from the run's own offset entry: the third line of ``offsets/N``."""
+        text = self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}")
+        return self.kind.read_positions(text.splitlines()[2])
+
+    def _require_same_incarnation(self) -> None:
+        """What was fetched came from the same life of the topic: an id never comes back once it is gone."""
+        if self.watch is None:
+            return
+        now = self.watch.incarnations(tuple(self.incarnations))
+        for topic, known in self.incarnations.items():
+            if known is not None and now.get(topic) != known:
+                self.stall = StalledError(f"RECREATED {topic}: RESET SOURCE SPLITS {self.source.name}", is_final=True)
+                raise self.stall
+
+    def note_positions(self) -> None:
+        """Writes where the log stands into the metastore."""
+        snapshot = self.context.metastore.snapshot()
+        stands = read_positions(self.context.warehouse, self.context.metastore, snapshot, self.source)
+        self.context.metastore.runtime.note_positions(
+            [
+                NotedPosition(
+                    fragment=self.spec.job,
+                    split=split,
+                    state=self.kind.encode_state(state),
+                    epoch=self.epoch,
+                    run=self.run,
+                    log_version=stands.log_version,
+                )
+                for split, state in stands.states.items()
+                if split in self.positions
+            ]
+        )
+
+    def failure(self) -> Failure | None:
+        """Why it ended by itself; None while it runs."""
+        return failure_of(self.query, self.stall)
+
+    def stop(self) -> None:
+        """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
+        if self.query is not None:
+            fault("ingest.before_stop")
+            stop_query(self.query, self.gate)
+        with self.lock:
+            self.is_stopped = True
+        if self.watch is not None:
+            self.watch.close()
+        fault("ingest.after_stop")
+        self.note_positions()
+        fault("ingest.after_note")

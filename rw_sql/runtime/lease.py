@@ -1,0 +1,103 @@
+"""Who runs the jobs of a warehouse: one process, by a lease row with a heartbeat."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import Lease
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.runtime import RuntimeFacts
+
+HEARTBEAT_SECONDS = 2.0
+"""How often an owner renews its lease."""
+
+LEASE_SECONDS = 15.0
+"""How long a lease lasts without a heartbeat."""
+
+
+def new_owner_name() -> str:
+    """A name for this process as an owner."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def process_start(pid: int) -> str:
+    """When a process of this machine started, in its kernel's clock ticks; empty where there is no such process.
+
+    It tells a reused process id from the old one (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as gone.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "" if Path("/proc/self").exists() else _alive_elsewhere(pid)
+    return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def _alive_elsewhere(pid: int) -> str:
+    """Where there is no /proc (macOS): alive or not is all that can be told."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "alive"
+    return "alive"
+
+
+def is_process_alive(pid: int, start: str) -> bool:
+    """Whether the very process still runs on this machine."""
+    return pid > 0 and start != "" and process_start(pid) == start
+
+
+def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
+    """Whether somebody still owns the warehouse.
+
+    On a local path the processes themselves tell: an owner whose Python or JVM still runs holds it, whatever its
+    heartbeat says, since a commit of its may be in flight. Elsewhere the heartbeat does.
+    """
+    if lease is None:
+        return False
+    if is_local and lease.host == socket.gethostname():
+        is_jvm_alive = is_process_alive(lease.jvm_pid, lease.jvm_start)
+        if lease.is_released:
+            return False
+        return is_process_alive(lease.python_pid, lease.python_start) or is_jvm_alive
+    return not lease.is_released and lease.expires_ms > now_ms
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def try_take(facts: RuntimeFacts, owner: str, jvm_pid: int, *, is_local: bool) -> Lease | None:
+    """Takes the lease if nobody holds it; None where somebody does or another process was faster."""
+    old = facts.lease()
+    at = now_ms()
+    if is_held(old, is_local=is_local, now_ms=at):
+        return None
+    lease = Lease(
+        owner=owner,
+        host=socket.gethostname(),
+        python_pid=os.getpid(),
+        jvm_pid=jvm_pid,
+        python_start=process_start(os.getpid()),
+        jvm_start=process_start(jvm_pid),
+        taken_at_ms=at,
+        heartbeat_ms=at,
+        expires_ms=at + int(LEASE_SECONDS * 1000),
+        applied_epoch=old.applied_epoch if old else 0,
+    )
+    return lease if facts.take_lease(lease, replacing=old) else None
+
+
+def renewed(lease: Lease, applied_epoch: int) -> Lease:
+    """The lease with a new heartbeat."""
+    at = now_ms()
+    return replace(lease, heartbeat_ms=at, expires_ms=at + int(LEASE_SECONDS * 1000), applied_epoch=applied_epoch)

@@ -1,0 +1,201 @@
+"""Writes a job's batches into its Delta table: fenced, once each, small ones by delta-rs and large ones by Spark.
+
+The fence: one stable application id per job, versions ``run × 2³² + batch``. A start commits an empty append with its
+run's version 0, so that Spark skips whatever an older run still appends, and delta-rs refuses it here. (Delta protocol,
+"Transaction Identifiers".)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from rw_sql.runtime.delta_log import JobCommit
+from rw_sql.runtime.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+SMALL_ROWS = 20_000
+"""Batches of up to this many rows go through Arrow and delta-rs, larger ones through Spark."""
+
+_RUN_SHIFT = 32
+
+
+class FencedError(Exception):
+    """A later run of this job has taken over its table; this run must stop."""
+
+
+@dataclass(slots=True)
+class JobOutput:
+    """The table that one run of a job writes. Not shared between threads; one batch at a time."""
+
+    path: str
+    job: str
+    run: int
+    epoch: int
+    generation: int
+    table: DeltaTable
+
+    @staticmethod
+    def open(
+        path: str,
+        spark_schema: str,
+        *,
+        job: str,
+        run: int,
+        epoch: int,
+        generation: int = 1,
+        partition_by: Sequence[str] = (),
+        configuration: dict[str, str] | None = None,
+    ) -> JobOutput:
+        """Opens the table, making it if it is not there, and fences all earlier runs out of it."""
+        try:
+            table = DeltaTable(path)
+        except TableNotFoundError:
+            table = DeltaTable.create(
+                path,
+                Schema.from_json(spark_schema),
+                mode="ignore",
+                partition_by=list(partition_by),
+                configuration=dict(configuration or {}),
+            )
+        output = JobOutput(path=path, job=job, run=run, epoch=epoch, generation=generation, table=table)
+        output._fence()
+        return output
+
+    def _version_of(self, batch: int) -> int:
+        return (self.run << _RUN_SHIFT) + batch + 1
+
+    def _fence(self) -> None:
+        fault("fence.before")
+        empty = self._empty()
+        while True:
+            self.table.update_incremental()
+            seen = self.table.transaction_version(self.job)
+            if seen is not None and seen >> _RUN_SHIFT >= self.run:
+                raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} holds {self.path}")
+            commit = JobCommit(
+                job=self.job, run=self.run, epoch=self.epoch, batch=-1, generation=self.generation, ranges={}
+            )
+            try:
+                write_deltalake(
+                    self.table, empty, mode="append", commit_properties=self._properties(self.run << _RUN_SHIFT, commit)
+                )
+            except CommitFailedError:
+                continue
+            fault("fence.after")
+            return
+
+    def _empty(self) -> pa.Table:
+        schema = pa.schema(self.table.schema().to_arrow())
+        return schema.empty_table()
+
+    def _properties(self, version: int, commit: JobCommit) -> CommitProperties:
+        return CommitProperties(
+            custom_metadata={"userMetadata": commit.to_json()},
+            max_commit_retries=0,
+            app_transactions=[Transaction(self.job, version)],
+        )
+
+    def _commit_of(self, batch: int, ranges: dict[str, tuple[int, int]]) -> JobCommit:
+        return JobCommit(
+            job=self.job, run=self.run, epoch=self.epoch, batch=batch, generation=self.generation, ranges=ranges
+        )
+
+    def _require_turn(self, version: int) -> None:
+        self.table.update_incremental()
+        seen = self.table.transaction_version(self.job)
+        if seen is None or seen >> _RUN_SHIFT != self.run or seen >= version:
+            raise FencedError(f"another run of {self.job} writes {self.path}")
+
+    def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
+        """Appends a batch through delta-rs. Raises FencedError where another run took over."""
+        version = self._version_of(batch)
+        fault("batch.before_append")
+        self._require_turn(version)
+        try:
+            write_deltalake(
+                self.table,
+                rows,
+                mode="append",
+                commit_properties=self._properties(version, self._commit_of(batch, ranges or {})),
+            )
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to {self.path}") from error
+        fault("batch.after_append")
+
+    def append_frame(self, frame: DataFrame, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
+        """Appends a batch through Spark. An older run's append is skipped by Delta itself."""
+        fault("batch.before_append")
+        (
+            frame.write.format("delta")
+            .mode("append")
+            .option("txnAppId", self.job)
+            .option("txnVersion", str(self._version_of(batch)))
+            .option("userMetadata", self._commit_of(batch, ranges or {}).to_json())
+            .save(self.path)
+        )
+        fault("batch.after_append")
+
+    def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
+        """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key."""
+        version = self._version_of(batch)
+        fault("batch.before_merge")
+        self._require_turn(version)
+        matched = " AND ".join(f"t.`{key}` IS NOT DISTINCT FROM s.`{key}`" for key in keys)
+        try:
+            (
+                self.table.merge(
+                    rows,
+                    predicate=matched or "true",
+                    source_alias="s",
+                    target_alias="t",
+                    commit_properties=self._properties(version, self._commit_of(batch, {})),
+                )
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute()
+            )
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to {self.path}") from error
+        fault("batch.after_merge")
+
+    def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
+        """As :meth:`upsert_rows`, for a batch that is too large for the driver."""
+        from delta.tables import DeltaTable as SparkDeltaTable
+
+        version = self._version_of(batch)
+        fault("batch.before_merge")
+        spark = frame.sparkSession
+        spark.conf.set("spark.databricks.delta.write.txnAppId", self.job)
+        spark.conf.set("spark.databricks.delta.write.txnVersion", str(version))
+        spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", self._commit_of(batch, {}).to_json())
+        try:
+            matched = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
+            (
+                SparkDeltaTable.forPath(spark, self.path)
+                .alias("t")
+                .merge(frame.alias("s"), matched or "true")
+                .whenMatchedUpdateAll()
+                .whenNotMatchedInsertAll()
+                .execute()
+            )
+        finally:
+            spark.conf.unset("spark.databricks.delta.write.txnAppId")
+            spark.conf.unset("spark.databricks.delta.write.txnVersion")
+            spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+        fault("batch.after_merge")
+
+
+def schema_with(columns: Sequence[tuple[str, object]]) -> str:
+    """A Spark schema in JSON from (name, Spark JSON type) pairs, every column nullable."""
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns]
+    return json.dumps({"type": "struct", "fields": fields})

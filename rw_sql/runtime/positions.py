@@ -1,0 +1,54 @@
+"""Where a source's reader stands: the catalog's states, moved on by what its log committed since."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.plan.desired import ingest_fragment
+from rw_sql.plan.requests import Positions
+from rw_sql.runtime.delta_log import job_commits, latest_version
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.metastore import Metastore, Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.storage import Warehouse
+
+
+def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
+    """The next record of every split that has a state.
+
+    A statement's state counts from its epoch on: commits of runs that started earlier cannot move it, so a batch that
+    lands between a statement and the stop does not undo it. Of the commits after the version the state names, the
+    newest that names the split has the position; what ingest noted last bounds how far back that must be looked for.
+    """
+    kind = connector(source.connector)
+    fragment = ingest_fragment(source.id)
+    stored = snapshot.states(fragment)
+    noted = metastore.runtime.noted_positions(fragment)
+    states: dict[str, SplitState] = {}
+    floor: dict[str, int] = {}
+    for split, row in stored.items():
+        states[split] = kind.decode_state(split, row.state)
+        floor[split] = row.log_version + 1
+        note = noted.get(split)
+        if note is not None and note.epoch >= row.epoch and note.log_version >= row.log_version:
+            states[split] = replace(states[split], offset=kind.decode_state(split, note.state).offset)
+            floor[split] = note.log_version + 1
+    table = warehouse.data(source.id, source.generation)
+    version = latest_version(warehouse, table)
+    missing = {split for split in states if floor[split] <= version}
+    read: set[str] = {note.split for note in noted.values()}
+    if missing or not read:
+        for at, commit in job_commits(warehouse, table, down_to=min((floor[s] for s in missing), default=0)):
+            read.update(split for split, (start, end) in commit.ranges.items() if end > start)
+            for split in missing & commit.ranges.keys():
+                if at >= floor[split] and commit.epoch >= stored[split].epoch:
+                    states[split] = replace(states[split], offset=commit.ranges[split][1])
+                    missing.discard(split)
+            missing -= {split for split in missing if at <= floor[split]}
+            if not missing:
+                break
+    return Positions(states=states, log_version=version, read_splits=frozenset(read))

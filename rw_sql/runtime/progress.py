@@ -1,0 +1,43 @@
+"""How far a view has come, read from its checkpoint: any process may ask."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.storage import Warehouse
+
+
+def _batches(warehouse: Warehouse, folder: str) -> list[int]:
+    return sorted(int(name) for name in warehouse.list_names(folder) if name.isdigit())
+
+
+def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
+    """The Delta sources' offsets of one planned batch. Lines are: version, metadata, then one offset a source."""
+    lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").splitlines()[2:]
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def committed_versions(warehouse: Warehouse, checkpoint: str) -> dict[str, int]:
+    """Per input table (by its Delta table id) the first version that is not wholly in the view; empty before any."""
+    committed = _batches(warehouse, f"{checkpoint}/commits")
+    if not committed:
+        return {}
+    reached: dict[str, int] = {}
+    for offset in _delta_offsets(warehouse, checkpoint, committed[-1]):
+        table = offset["reservoirId"]
+        reached[table] = min(reached.get(table, offset["reservoirVersion"]), offset["reservoirVersion"])
+    return reached
+
+
+def planned_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> range | None:
+    """The versions of a single Delta input that a planned batch reads; None for a first, whole-table batch."""
+    if batch == 0:
+        return None
+    (before,) = _delta_offsets(warehouse, checkpoint, batch - 1)
+    (after,) = _delta_offsets(warehouse, checkpoint, batch)
+    if before.get("isStartingVersion") or after.get("isStartingVersion"):
+        return None
+    last = after["reservoirVersion"] if after["index"] < 0 else after["reservoirVersion"] + 1
+    return range(before["reservoirVersion"], last)

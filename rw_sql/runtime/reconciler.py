@@ -1,0 +1,269 @@
+"""Brings the world to what the catalog wants: stops, starts and restarts jobs, and says what each is doing.
+
+A job's state in this process is one :class:`JobSlot`. Work on one job never overlaps with itself; jobs do not wait for
+each other, so an upstream that does not answer holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import wait
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import JobStatus, SourceRecord
+from rw_sql.plan.desired import IngestSpec, ViewSpec, desired_jobs
+from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.faults import fault
+from rw_sql.runtime.ingest import Ingest
+from rw_sql.runtime.job import StalledError, first_line
+from rw_sql.runtime.lease import now_ms
+from rw_sql.runtime.output import FencedError
+from rw_sql.runtime.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from rw_sql.plan.desired import JobSpec
+    from rw_sql.runtime.context import Context
+    from rw_sql.runtime.job import Job
+
+logger = logging.getLogger(__name__)
+
+_FIRST_RETRY_SECONDS = 1.0
+_LAST_RETRY_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class JobSlot:
+    """One job: what is wanted of it, what runs, and when to try again."""
+
+    job_id: str
+    object_id: int
+    wanted: JobSpec | None = None
+    running: Job | None = None
+    work: Future[None] | None = None
+    retry_at: float = 0.0
+    delay: float = _FIRST_RETRY_SECONDS
+    is_final: bool = False
+    restarts: int = 0
+    reason: str | None = None
+    last_error: str | None = None
+
+    def needs_work(self, now: float) -> bool:
+        """Whether what runs differs from what is wanted and it may be acted on now."""
+        if self.work is not None and not self.work.done():
+            return False
+        if self.running is not None:
+            return self.wanted != self.running.spec or self.running.failure() is not None
+        return self.wanted is not None and not self.is_final and now >= self.retry_at
+
+
+class Reconciler:
+    """The jobs of one warehouse in the process that owns it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._slots: dict[str, JobSlot] = {}
+        self._wanted_epoch = -1
+        self._reported: dict[str, JobStatus] = {}
+        self._changed = threading.Event()
+        self.applied_epoch = -1
+
+    def reconcile(self) -> None:
+        """One pass: never blocks on a job. After it, ``applied_epoch`` tells how far the world has come."""
+        snapshot = self._context.metastore.snapshot()
+        if snapshot.epoch != self._wanted_epoch:
+            self._want(desired_jobs(snapshot))
+            self._wanted_epoch = snapshot.epoch
+        now = time.monotonic()
+        for slot in list(self._slots.values()):
+            if slot.needs_work(now):
+                slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
+        self._report()
+        if all(self._is_settled(slot) for slot in self._slots.values()):
+            self.applied_epoch = self._wanted_epoch
+        for job_id, slot in list(self._slots.items()):
+            if slot.wanted is None and slot.running is None and (slot.work is None or slot.work.done()):
+                del self._slots[job_id]
+
+    def _want(self, wanted: dict[str, JobSpec]) -> None:
+        for job_id, spec in wanted.items():
+            object_id = spec.source_id if isinstance(spec, IngestSpec) else spec.view_id
+            slot = self._slots.setdefault(job_id, JobSlot(job_id=job_id, object_id=object_id))
+            if slot.wanted != spec:
+                slot.wanted = spec
+                slot.retry_at, slot.delay, slot.is_final = 0.0, _FIRST_RETRY_SECONDS, False
+        for job_id, slot in self._slots.items():
+            if job_id not in wanted:
+                slot.wanted = None
+
+    def _is_settled(self, slot: JobSlot) -> bool:
+        if slot.work is not None and not slot.work.done():
+            return slot.running is None and slot.reason is not None and slot.delay > _FIRST_RETRY_SECONDS
+        if slot.running is not None:
+            return slot.wanted == slot.running.spec
+        return slot.wanted is None or slot.reason is not None
+
+    def wait_changed(self, seconds: float) -> None:
+        """Waits until some work on a job has ended, or a while."""
+        if self._changed.wait(seconds):
+            self._changed.clear()
+
+    def wake(self) -> None:
+        """Ends a :meth:`wait_changed`."""
+        self._changed.set()
+
+    def _advance(self, slot: JobSlot) -> None:
+        try:
+            self._context.sessions.load(())
+            self._replace(slot)
+        finally:
+            self._changed.set()
+
+    def _replace(self, slot: JobSlot) -> None:
+        running, wanted = slot.running, slot.wanted
+        if running is not None:
+            failure = running.failure()
+            self._attempt(slot, running.stop)
+            slot.running = None
+            if failure is not None and wanted is not None:
+                slot.restarts += 1
+                slot.last_error = failure.reason
+                self._back_off(slot, failure.reason)
+                slot.is_final = failure.is_final
+                return
+        if wanted is None:
+            slot.reason = None
+            return
+        fault("reconciler.before_start")
+
+        def start() -> None:
+            slot.running = _start(self._context, wanted)
+            slot.reason = None
+
+        if self._attempt(slot, start):
+            fault("reconciler.after_start")
+
+    def _attempt(self, slot: JobSlot, act: Callable[[], None]) -> bool:
+        """Does one thing to a job; a failure becomes its reason and is tried again later."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            act()
+        except StalledError as error:
+            self._back_off(slot, error.reason)
+            slot.is_final = error.is_final
+        except SqlError as error:
+            self._back_off(slot, error.message)
+        except (PySparkException, Py4JError, FencedError, OSError) as error:
+            slot.last_error = first_line(str(error))
+            self._back_off(slot, slot.last_error)
+            logger.warning("%s: %s", slot.job_id, slot.last_error)
+        else:
+            return True
+        return False
+
+    def _back_off(self, slot: JobSlot, reason: str) -> None:
+        slot.reason = reason
+        slot.retry_at = time.monotonic() + slot.delay
+        slot.delay = min(slot.delay * 2, _LAST_RETRY_SECONDS)
+
+    def _report(self) -> None:
+        at = now_ms()
+        fresh = []
+        for slot in self._slots.values():
+            status = self._status(slot)
+            old = self._reported.get(slot.job_id)
+            if old is None or _told(old) != _told(status):
+                fresh.append(_dated(status, at))
+                self._reported[slot.job_id] = status
+        if fresh:
+            self._context.metastore.runtime.write_job_status(fresh)
+
+    def _status(self, slot: JobSlot) -> JobStatus:
+        running = slot.running
+        if running is not None and slot.wanted is None:
+            state = "STOPPING"
+        elif running is not None and running.failure() is None:
+            state = "RUNNING"
+            if slot.delay > _FIRST_RETRY_SECONDS:
+                slot.delay = _FIRST_RETRY_SECONDS
+        elif slot.wanted is None:
+            state = "STOPPED"
+        elif slot.reason is not None:
+            state = "STALLED"
+        else:
+            state = "STARTING"
+        return JobStatus(
+            job=slot.job_id,
+            object_id=slot.object_id,
+            state=state,
+            reason=slot.reason,
+            last_error=slot.last_error,
+            run=running.run if running is not None else None,
+            restarts=slot.restarts,
+        )
+
+    def stop_all(self) -> None:
+        """Stops every job of this process; the catalog still wants them, and the next owner starts them."""
+        for slot in self._slots.values():
+            if slot.work is not None:
+                wait([slot.work])
+        for slot in self._slots.values():
+            if slot.running is not None:
+                self._attempt(slot, slot.running.stop)
+                slot.running = None
+        self._context.metastore.runtime.write_job_status(
+            [
+                JobStatus(job=slot.job_id, object_id=slot.object_id, state="STOPPED", updated_ms=now_ms())
+                for slot in self._slots.values()
+            ]
+        )
+
+    def stall(self, job_id: str, error: StalledError) -> None:
+        """Stops a running job for a reason that was found outside of it; it is tried again unless that is final."""
+        slot = self._slots.get(job_id)
+        if slot is None or slot.running is None or (slot.work is not None and not slot.work.done()):
+            return
+
+        def work() -> None:
+            running, slot.running = slot.running, None
+            if running is not None:
+                self._attempt(slot, running.stop)
+            self._back_off(slot, error.reason)
+            slot.is_final = error.is_final
+            self._changed.set()
+
+        slot.work = run_in_background(work, job_id)
+
+    def wants_discovery(self) -> list[int]:
+        """The sources whose reader runs, or waits for its splits."""
+        return [
+            slot.object_id for slot in self._slots.values() if isinstance(slot.wanted, IngestSpec) and not slot.is_final
+        ]
+
+    def running_source(self, source: SourceRecord) -> Ingest | None:
+        """The running reader of a source in this process."""
+        slot = self._slots.get(f"ingest-{source.id}")
+        return slot.running if slot is not None and isinstance(slot.running, Ingest) else None
+
+
+def _start(context: Context, spec: JobSpec) -> Job:
+    if isinstance(spec, ViewSpec):
+        return View.start(context, spec)
+    return Ingest.start(context, spec)
+
+
+def _told(status: JobStatus) -> tuple[object, ...]:
+    return (status.state, status.reason, status.last_error, status.run, status.restarts)
+
+
+def _dated(status: JobStatus, at_ms: int) -> JobStatus:
+    return replace(status, updated_ms=at_ms)

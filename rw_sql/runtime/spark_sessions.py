@@ -1,0 +1,84 @@
+"""Spark sessions for jobs, and the connector jars that they need."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+JOB_SETTINGS = {
+    # Few files and few state stores: a batch of a stream on one machine pays for each.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.noDataProgressEventInterval": "60s",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    "spark.databricks.delta.merge.materializeSource": "auto",
+}
+"""Settings of the jobs' own sessions; the user's session keeps its own."""
+
+_FETCH_ATTEMPTS = 3
+
+
+class SparkSessions:
+    """Makes sessions for jobs out of the user's, with connector jars loaded when first needed. Safe across threads."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._loaded: set[str] = set()
+        self._lock = threading.Lock()
+
+    def new(self, packages: Iterable[str] = ()) -> SparkSession:
+        """A session with the jobs' settings that finds the classes of ``packages`` from the calling thread."""
+        self.load(packages)
+        session = self.spark.newSession()
+        for key, value in JOB_SETTINGS.items():
+            session.conf.set(key, value)
+        return session
+
+    def load(self, packages: Iterable[str]) -> None:
+        """Adds the jars once, and makes them visible to the calling thread.
+
+        Each Python thread has a JVM thread of its own, whose context class loader does not know of jars that another
+        thread added; the shared state's loader does.
+        """
+        with self._lock:
+            for package in packages:
+                if package not in self._loaded:
+                    self._add_jar(package)
+                    self._loaded.add(package)
+        session: Any = self.spark
+        loader = session._jsparkSession.sharedState().jarClassLoader()
+        session._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
+
+    def _add_jar(self, package: str) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        for attempt in range(1, _FETCH_ATTEMPTS + 1):
+            try:
+                self.spark.sql(f"ADD JAR '{package}'")
+            except (PySparkException, Py4JJavaError):
+                if attempt == _FETCH_ATTEMPTS:
+                    raise
+                logger.warning("could not fetch %s, attempt %d of %d", package, attempt, _FETCH_ATTEMPTS)
+            else:
+                return
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    """The process id of the session's JVM."""
+    session: Any = spark
+    return int(session._jvm.java.lang.ProcessHandle.current().pid())

@@ -1,0 +1,76 @@
+"""Makes what the catalog holds readable by name in plain Spark SQL: the ``rw_catalog`` views and every view's rows."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rw_sql.metastore.records import MaterializedViewRecord
+    from rw_sql.runtime.context import Context
+
+logger = logging.getLogger(__name__)
+
+CATALOG_DATABASE = "rw_catalog"
+
+
+class SparkViews:
+    """The Spark views of one attached warehouse in one session's current database. Follows the catalog's epochs."""
+
+    def __init__(self, context: Context, spark: SparkSession) -> None:
+        self._context = context
+        self._spark = spark
+        self._database = spark.catalog.currentDatabase()
+        self._epoch = -1
+        self._known: dict[str, MaterializedViewRecord] = {}
+
+    def register_catalog(self) -> None:
+        """Makes the ``rw_catalog`` views."""
+        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
+        for name, select in self._context.metastore.view_definitions():
+            self._spark.sql(f"CREATE OR REPLACE VIEW {CATALOG_DATABASE}.{name} AS {select}")
+
+    def is_current(self, epoch: int) -> bool:
+        """Whether the views are those of this epoch."""
+        return epoch == self._epoch
+
+    def refresh(self) -> None:
+        """Adds, replaces and drops views until they are those of the newest epoch. Cheap where nothing changed.
+
+        A view whose table its job has not made yet comes with a later refresh.
+        """
+        snapshot = self._context.metastore.snapshot()
+        if self.is_current(snapshot.epoch):
+            return
+        wanted = {view.name: view for view in snapshot.all("materialized_view")}
+        for name in [name for name in self._known if name not in wanted]:
+            self._spark.sql(f"DROP VIEW IF EXISTS {self._qualified(name)}")
+            del self._known[name]
+        is_complete = True
+        for name, view in wanted.items():
+            if self._known.get(name) == view:
+                continue
+            path = self._context.warehouse.data(view.id, view.generation)
+            if not self._context.warehouse.list_names(f"{path}/_delta_log"):
+                is_complete = False
+                continue
+            if name not in self._known and self._is_taken(name):
+                logger.warning(
+                    "a table or view of your own hides materialized view %s; rename it to read the view", name
+                )
+            else:
+                self._spark.sql(f"CREATE OR REPLACE VIEW {self._qualified(name)} AS SELECT * FROM delta.`{path}`")
+            self._known[name] = view
+        if is_complete:
+            self._epoch = snapshot.epoch
+
+    def _is_taken(self, name: str) -> bool:
+        if not self._spark.catalog.tableExists(name, self._database):
+            return False
+        found = self._spark.catalog.getTable(self._qualified(name))
+        return found.tableType != "VIEW"
+
+    def _qualified(self, name: str) -> str:
+        return f"`{self._database}`.`{name}`"

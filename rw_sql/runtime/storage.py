@@ -1,0 +1,69 @@
+"""Where things lie in a warehouse, and plain file access to them through fsspec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import fsspec
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A warehouse by its URI (or absolute local path). Data paths use ids and generations, never names."""
+
+    uri: str
+
+    @staticmethod
+    def at(location: str) -> Warehouse:
+        """The warehouse at a path or URI; a path becomes absolute."""
+        if "://" in location:
+            return Warehouse(location.rstrip("/"))
+        return Warehouse(str(Path(location).expanduser().resolve()))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on a local path, where process ids mean something."""
+        return "://" not in self.uri or self.uri.startswith("file://")
+
+    @cached_property
+    def files(self) -> AbstractFileSystem:
+        """The file system it lies on."""
+        return fsspec.core.url_to_fs(self.uri)[0]
+
+    def data(self, object_id: int, generation: int) -> str:
+        """The Delta table of a source's log or a view's rows."""
+        return f"{self.uri}/data/{object_id}/{generation}"
+
+    def view_checkpoint(self, view_id: int, generation: int) -> str:
+        """The checkpoint of a view: kept as long as the view."""
+        return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"
+
+    def ingest_checkpoints(self, source_id: int) -> str:
+        """The folder of an ingest's checkpoints, one per run."""
+        return f"{self.uri}/checkpoints/ingest-{source_id}"
+
+    def read_text(self, path: str) -> str:
+        """The text of a file. Raises FileNotFoundError."""
+        return str(self.files.read_text(path, encoding="utf-8"))
+
+    def list_names(self, folder: str) -> list[str]:
+        """The names in a folder; none where it does not exist."""
+        try:
+            return [
+                str(path).rstrip("/").rpartition("/")[2] for path in self.files.ls(folder, detail=False, refresh=True)
+            ]
+        except FileNotFoundError:
+            return []
+
+    def remove(self, path: str) -> None:
+        """Removes a file or folder with all it holds; nothing where it does not exist."""
+        try:
+            self.files.rm(path, recursive=True)
+        except FileNotFoundError:
+            return

@@ -1,0 +1,128 @@
+"""Answers what lowering asks, from the real world."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, assert_never
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.desired import ingest_fragment, view_job
+from rw_sql.plan.requests import (
+    AnalyzeQuery,
+    FindOffsetsAt,
+    LookAtUpstream,
+    MeasureLags,
+    Positions,
+    ReadFile,
+    ReadJobStatuses,
+    ReadOperations,
+    ReadPositions,
+)
+from rw_sql.runtime.analyze import analyze
+from rw_sql.runtime.delta_log import latest_version
+from rw_sql.runtime.positions import read_positions
+from rw_sql.runtime.progress import committed_versions
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests import Asking, Request
+    from rw_sql.runtime.context import Context
+
+T = TypeVar("T")
+
+
+class World:
+    """Answers the requests of one lowering. A look at the same upstream is taken once."""
+
+    def __init__(self, context: Context, snapshot: Snapshot) -> None:
+        self._context = context
+        self._snapshot = snapshot
+        self._looks: dict[LookAtUpstream, Upstream] = {}
+
+    def run(self, asking: Asking[T]) -> T:
+        """Drives a lowering to its end. Errors of an answer are raised inside of the lowering."""
+        try:
+            request = next(asking)
+            while True:
+                try:
+                    answer = self.answer(request)
+                except SqlError as error:
+                    request = asking.throw(error)
+                else:
+                    request = asking.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def answer(self, request: Request) -> object:
+        """One answer."""
+        context = self._context
+        match request:
+            case LookAtUpstream():
+                if request not in self._looks:
+                    options = context.resolve(request.options)
+                    self._looks[request] = connector(request.connector).look(options)
+                return self._looks[request]
+            case FindOffsetsAt():
+                options = context.resolve(request.options)
+                kind = connector(request.connector)
+                return dict(kind.offsets_at(options, request.milliseconds, request.splits))
+            case ReadPositions(source_id=source_id):
+                return self.positions(source_id)
+            case ReadFile(path=path):
+                return _read_file(path)
+            case ReadJobStatuses():
+                return dict(context.metastore.runtime.job_statuses())
+            case ReadOperations():
+                return context.metastore.operations(is_unsafe=request.is_unsafe, object_name=request.object_name)
+            case MeasureLags():
+                return self._lags()
+            case AnalyzeQuery():
+                return analyze(context.sessions, request)
+            case _:
+                assert_never(request)
+
+    def positions(self, source_id: int) -> Positions:
+        """Where a source's reader stands; nowhere where there is no such source."""
+        source = self._snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return Positions()
+        return read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
+
+    def _lags(self) -> dict[str, int | None]:
+        """Records a source is behind its upstream; table versions a view is behind its inputs."""
+        context, snapshot = self._context, self._snapshot
+        behind: dict[str, int | None] = {}
+        for source in snapshot.all("source"):
+            if not snapshot.readers_of(source.id):
+                continue
+            stands = read_positions(context.warehouse, context.metastore, snapshot, source)
+            upstream = connector(source.connector).look(context.options_of(source))
+            known = [
+                max(0, split.end - stands.states[split.split].offset)
+                for split in upstream.splits.values()
+                if split.split in stands.states and not split.is_endless
+            ]
+            behind[ingest_fragment(source.id)] = sum(known) if upstream.is_reachable else None
+        for view in snapshot.all("materialized_view"):
+            reached = committed_versions(context.warehouse, context.warehouse.view_checkpoint(view.id, view.generation))
+            newest = 0
+            for input_id in view.inputs:
+                record = snapshot.get(input_id)
+                generation = getattr(record, "generation", 1)
+                newest += latest_version(context.warehouse, context.warehouse.data(input_id, generation)) + 1
+            behind[view_job(view.id)] = max(0, newest - sum(reached.values())) if reached else None
+        return behind
+
+
+def _read_file(path: str) -> str:
+    import fsspec
+
+    try:
+        files, plain = fsspec.core.url_to_fs(path)
+        return str(files.read_text(plain, encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SqlError(FILE_UNREADABLE, f"cannot read file {path!r}: {reason.lower()}") from error

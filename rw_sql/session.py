@@ -1,0 +1,336 @@
+"""The way in: ``connect``, ``attach``, and the ``spark.sql`` that takes our statements."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from rw_sql.environment import check_java
+from rw_sql.errors import DELTA_MISSING, SqlError
+from rw_sql.metastore import Metastore
+from rw_sql.plan.gate import Question
+from rw_sql.plan.names import RELATION_KINDS, object_name
+from rw_sql.plan.parameters import SESSION_PARAMETERS
+from rw_sql.runtime.context import Context
+from rw_sql.runtime.executor import Executor, SessionState
+from rw_sql.runtime.faults import fault, know_jvm
+from rw_sql.runtime.frames import frame_of
+from rw_sql.runtime.lease import new_owner_name
+from rw_sql.runtime.owner import Owner
+from rw_sql.runtime.spark_sessions import SparkSessions, jvm_pid
+from rw_sql.runtime.spark_views import SparkViews
+from rw_sql.runtime.storage import Warehouse
+from rw_sql.syntax import could_be_ours, route, split_script
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from rw_sql.syntax.script import ScriptStatement
+    from rw_sql.syntax.statements import Name, Statement
+
+WAREHOUSE_VARIABLE = "RW_SQL_WAREHOUSE"
+DEFAULT_WAREHOUSE = "./rw_warehouse"
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+DELTA_OPTIONS = [
+    "--packages",
+    DELTA_PACKAGE,
+    *(word for key, value in DELTA_SETTINGS.items() for word in ("--conf", f"{key}={value}")),
+]
+"""What the ``pyspark`` and ``spark-submit`` command lines need for Delta."""
+
+__all__ = ["DELTA_OPTIONS", "Attached", "Question", "StatementText", "attach", "connect", "detach", "run_script"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementText:
+    """One statement of a script and where it stands; ``line`` and ``column`` are 1-based."""
+
+    text: str
+    line: int
+    column: int
+
+
+class _Runtime:
+    """One warehouse in this process: shared by the sessions attached to it."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, *, run_jobs: bool) -> None:
+        metastore = Metastore.open(warehouse.uri)
+        metastore.faults = fault
+        self.context = Context(
+            warehouse=warehouse, metastore=metastore, sessions=SparkSessions(spark), owner=new_owner_name()
+        )
+        pid = jvm_pid(spark)
+        know_jvm(pid)
+        self.owner = Owner(self.context, pid) if run_jobs else None
+        self.executor = Executor(self.context, self.owner)
+        self.users = 0
+        if self.owner is not None:
+            self.owner.start()
+
+
+class Attached:
+    """A Spark session that takes our statements, and the warehouse they speak of.
+
+    ``ask`` is called with a :class:`Question` before an unsafe statement; None where nobody can answer.
+    """
+
+    def __init__(self, spark: SparkSession, runtime: _Runtime) -> None:
+        self.spark = spark
+        self._runtime = runtime
+        self._state = SessionState(ask=_default_ask())
+        self._views = SparkViews(runtime.context, spark)
+        self._views.register_catalog()
+        self._views.refresh()
+
+    @property
+    def warehouse(self) -> str:
+        """The warehouse's path or URI."""
+        return self._runtime.context.warehouse.uri
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process runs the warehouse's jobs now."""
+        owner = self._runtime.owner
+        return owner is not None and owner.is_owner
+
+    @property
+    def ask(self) -> Callable[[Question], bool] | None:
+        """Who answers before an unsafe statement."""
+        return self._state.ask
+
+    @ask.setter
+    def ask(self, answer: Callable[[Question], bool] | None) -> None:
+        self._state.ask = answer
+
+    def has_object(self, name: Name) -> bool:
+        """Whether an object of ours has this name."""
+        try:
+            last = object_name(name)
+        except SqlError:
+            return False
+        snapshot = self._runtime.context.metastore.snapshot()
+        return any(snapshot.find(kind, last) is not None for kind in RELATION_KINDS)
+
+    def has_parameter(self, name: str) -> bool:
+        """Whether a session parameter of ours has this name."""
+        return name in SESSION_PARAMETERS
+
+    def object_names(self) -> tuple[str, ...]:
+        """The names of all sources and views, for completion."""
+        snapshot = self._runtime.context.metastore.snapshot()
+        return tuple(sorted(record.name for kind in RELATION_KINDS for record in snapshot.all(kind)))
+
+    def route(self, text: str) -> Statement | None:
+        """The statement if it is one of ours, None if it is Spark's. Raises SqlError if it is ours and wrong."""
+        return route(text, self) if could_be_ours(text) else None
+
+    def run(self, text: str, statement: Statement) -> DataFrame:
+        """Runs one of our statements. Raises SqlError, located in ``text``."""
+        try:
+            table = self._runtime.executor.run(statement, self._state)
+        except SqlError as error:
+            raise error.located(text) from error.__cause__
+        self._views.refresh()
+        return frame_of(self.spark, table)
+
+    def before_spark(self) -> None:
+        """Called before a statement that is Spark's: views that other sessions made become readable."""
+        snapshot = self._runtime.context.metastore.snapshot()
+        if not self._views.is_current(snapshot.epoch):
+            self._views.refresh()
+
+
+_lock = threading.RLock()
+_runtimes: dict[str, _Runtime] = {}
+_ATTRIBUTE = "_rw_sql_attached"
+
+
+def connect(
+    warehouse: str | None = None, *, run_jobs: bool = True, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A Spark session with Delta that takes our statements; the running one if there is one.
+
+    ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``). ``config`` adds Spark
+    settings. With ``run_jobs=False`` this process never runs the jobs, only states what it wants.
+    Raises SqlError JAVA_MISSING where Java is missing or too old.
+    """
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    location = Warehouse.at(warehouse or _default_warehouse())
+    builder: Any = SparkSession.builder
+    settings = {
+        "spark.app.name": "rw_sql",
+        "spark.jars.packages": DELTA_PACKAGE,
+        **DELTA_SETTINGS,
+        "spark.scheduler.mode": "FAIR",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    if location.is_local:
+        settings["spark.sql.warehouse.dir"] = str(Path(location.uri.removeprefix("file://")) / "spark")
+    if "MASTER" not in os.environ:
+        settings["spark.master"] = "local[*]"
+    for key, value in {**settings, **(config or {})}.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    attach(spark, location.uri, run_jobs=run_jobs)
+    return spark
+
+
+def _default_warehouse() -> str:
+    return os.environ.get(WAREHOUSE_VARIABLE, DEFAULT_WAREHOUSE)
+
+
+def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool = True) -> Attached:
+    """Teaches an existing session our statements: from now on ``spark.sql`` takes them.
+
+    Where nobody runs the jobs of the warehouse, this process does from now on (unless ``run_jobs=False``).
+    Raises SqlError DELTA_MISSING with the command line to use, where the session was built without Delta.
+    """
+    _require_delta(spark)
+    location = Warehouse.at(warehouse or _default_warehouse())
+    with _lock:
+        present = _attached_to(spark)
+        if present is not None:
+            if present.warehouse == location.uri:
+                return present
+            detach(spark)
+        runtime = _runtimes.get(location.uri)
+        if runtime is None:
+            runtime = _Runtime(spark, location, run_jobs=run_jobs)
+            _runtimes[location.uri] = runtime
+        runtime.users += 1
+        attached = Attached(spark, runtime)
+        setattr(spark, _ATTRIBUTE, attached)
+        _wrap_sql()
+        return attached
+
+
+def detach(spark: SparkSession) -> None:
+    """Takes our statements from a session again. A warehouse's last session stops its jobs; they keep their place."""
+    with _lock:
+        attached = _attached_to(spark)
+        if attached is None:
+            return
+        delattr(attached.spark, _ATTRIBUTE)
+        runtime = attached._runtime
+        runtime.users -= 1
+        if runtime.users == 0:
+            del _runtimes[attached.warehouse]
+            if runtime.owner is not None:
+                runtime.owner.stop()
+
+
+@atexit.register
+def _stop_all() -> None:
+    with _lock:
+        for runtime in list(_runtimes.values()):
+            if runtime.owner is not None:
+                runtime.owner.stop()
+        _runtimes.clear()
+
+
+def _attached_to(spark: SparkSession) -> Attached | None:
+    found = spark.__dict__.get(_ATTRIBUTE)
+    return found if isinstance(found, Attached) else None
+
+
+def _require_delta(spark: SparkSession) -> None:
+    extensions = spark.conf.get("spark.sql.extensions", "") or ""
+    if DELTA_SETTINGS["spark.sql.extensions"] in extensions:
+        return
+    command = " ".join(f'"{word}"' if "=" in word else word for word in DELTA_OPTIONS)
+    raise SqlError(
+        DELTA_MISSING,
+        "this Spark session was built without Delta Lake, which cannot be added to a running one",
+        hint=f"start it with: pyspark {command}  (or: rw-sql pyspark, or rw_sql.connect())",
+    )
+
+
+def _default_ask() -> Callable[[Question], bool] | None:
+    """At an interactive Python prompt on a terminal the operator is asked; elsewhere nobody can be."""
+    is_prompt = hasattr(sys, "ps1") and sys.stdin is not None and sys.stdin.isatty()
+    return _ask_at_prompt if is_prompt else None
+
+
+def _ask_at_prompt(question: Question) -> bool:
+    print(question.preview)
+    try:
+        return input("Go ahead? Type yes: ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _wrap_sql() -> None:
+    """Wraps the class's ``sql`` once. A session that is not attached and a call with arguments go straight through."""
+    original = SparkSession.sql
+    if hasattr(original, "_rw_sql_original"):
+        return
+
+    @functools.wraps(original)
+    def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:  # noqa: N803
+        attached = self.__dict__.get(_ATTRIBUTE)
+        if attached is None or args is not None or kwargs or not isinstance(sqlQuery, str):
+            return original(self, sqlQuery, args, **kwargs)
+        statement = attached.route(sqlQuery)
+        if statement is not None:
+            result: DataFrame = attached.run(sqlQuery, statement)
+            return result
+        attached.before_spark()
+        return original(self, sqlQuery)
+
+    sql._rw_sql_original = original  # type: ignore[attr-defined]
+    SparkSession.sql = sql  # type: ignore[method-assign]
+
+
+def run_script(
+    spark: SparkSession,
+    text: str,
+    file: str | None = None,
+    *,
+    answer: Callable[[Question], bool] | None = None,
+    on_result: Callable[[StatementText, DataFrame | None], None] | None = None,
+) -> None:
+    """Runs a script's statements one by one, ours and Spark's, until the first error.
+
+    ``answer`` is who says yes to unsafe statements (None: nobody). ``on_result`` gets every statement with its rows.
+    Raises SqlError located in the script (file, line, column); the statements before it stay done.
+    """
+    attached = _attached_to(spark)
+    if attached is None:
+        attached = attach(spark)
+    before, attached.ask = attached.ask, answer
+    try:
+        for part in split_script(text):
+            shown = StatementText(text=part.text, line=part.line, column=part.column)
+            result = _run_part(attached, part, text, file)
+            if on_result is not None:
+                on_result(shown, result)
+    finally:
+        attached.ask = before
+
+
+def _run_part(attached: Attached, part: ScriptStatement, script: str, file: str | None) -> DataFrame:
+    try:
+        statement = attached.route(part.text)
+        if statement is not None:
+            return attached.run(part.text, statement)
+        return attached.spark.sql(part.text)
+    except SqlError as error:
+        raise error.moved_into(script, part.start, part.line, part.column, file) from error.__cause__
