@@ -70,7 +70,9 @@ def topics(
     partitions: Annotated[
         int, typer.Option("--partitions", min=1, help="Of a topic to make; more than it has let it grow.")
     ] = 1,
-    grow: Annotated[str | None, typer.Option("--grow", metavar="TOPIC", help="Add partitions up to --partitions.")] = None,
+    grow: Annotated[
+        str | None, typer.Option("--grow", metavar="TOPIC", help="Add partitions up to --partitions.")
+    ] = None,
 ) -> None:
     """List the topics; make, grow or delete one before."""
     from rw_sql.cli import kafka_topics
@@ -183,11 +185,10 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        opened = Path(file).open("rb")
+        with Path(file).open("rb") as opened:
+            yield opened
     except OSError as error:
         raise SqlError(FILE_UNREADABLE, f"{file} cannot be read: {error.strerror}") from error
-    with opened:
-        yield opened
 
 
 def _bootstrap(folder: Path, broker: str | None) -> str:

@@ -6,6 +6,7 @@ folder, and the broker starts in about three seconds.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -199,7 +200,9 @@ def _format(java: list[str], home: Path, cluster_id: str) -> None:
         check=False,
     )
     if done.returncode:
-        raise SqlError(UPSTREAM_UNREACHABLE, f"the folder {home} cannot hold a broker", detail=done.stderr.strip()[-800:])
+        raise SqlError(
+            UPSTREAM_UNREACHABLE, f"the folder {home} cannot hold a broker", detail=done.stderr.strip()[-800:]
+        )
 
 
 def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[str, str]) -> None:
@@ -227,7 +230,9 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         "log.initial.task.delay.ms": "1000",
         **extra,
     }
-    (home / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+    (home / "server.properties").write_text(
+        "".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8"
+    )
     (home / "log4j2.properties").write_text(
         "status = error\n"
         "appender.file.type = File\n"
@@ -252,7 +257,9 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, h
     if process.poll() is None:
         process.kill()
         process.wait()
-    said = [(home / name).read_text(errors="replace") for name in ("broker.log", "console.log") if (home / name).exists()]
+    said = [
+        (home / name).read_text(errors="replace") for name in ("broker.log", "console.log") if (home / name).exists()
+    ]
     raise SqlError(
         UPSTREAM_UNREACHABLE,
         f"the broker at {info.bootstrap} did not come up",
@@ -295,7 +302,11 @@ def _remembered(home: Path) -> dict[str, Any] | None:
 def _process_start(pid: int) -> str | None:
     """What tells a process from a later one of the same number; None where it is gone or a zombie."""
     done = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, env={"LC_ALL": "C", "PATH": os.environ.get("PATH", "")}
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"LC_ALL": "C", "PATH": os.environ.get("PATH", "")},
     )
     state, _, started = done.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()
@@ -304,10 +315,8 @@ def _process_start(pid: int) -> str | None:
 def _is_gone_within(pid: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)  # it may be our own child, which stays a zombie until asked after
-        except ChildProcessError:
-            pass
         if _process_start(pid) is None:
             return True
         time.sleep(0.05)

@@ -47,16 +47,16 @@ def answers(bootstrap: str, seconds: float) -> bool:
     return len(cluster.nodes) > 0
 
 
-def create_topic(
-    bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
-) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
     """Makes a topic and returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
-    from confluent_kafka.admin import NewTopic
+    from rw_sql.connectors.kafka_admin import admin_module
 
     admin = _admin(bootstrap)
     first = min(partitions, 4000)  # one request for more is refused
     _done(
-        admin.create_topics([NewTopic(name, first, 1, config=dict(config or {}))], request_timeout=_SECONDS)[name],
+        admin.create_topics(
+            [admin_module().NewTopic(name, first, 1, config=dict(config or {}))], request_timeout=_SECONDS
+        )[name],
         name,
     )
     for size in range(first + 2000, partitions + 2000, 2000):
@@ -97,9 +97,7 @@ def topics(bootstrap: str) -> list[TopicInfo]:
     """The topics of a broker, its own apart, sorted by name."""
     from rw_sql.connectors.kafka_admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
 
-    names = [
-        name for name in _admin(bootstrap).list_topics(timeout=_SECONDS).topics if not name.startswith("__")
-    ]
+    names = [name for name in _admin(bootstrap).list_topics(timeout=_SECONDS).topics if not name.startswith("__")]
     if not names:
         return []
     try:
@@ -136,7 +134,8 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
         if error is not None:
             faults.append(error.str())
 
-    producer = Producer(
+    made: Any = Producer
+    producer = made(
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
@@ -151,7 +150,11 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
     )
     count = 0
     for record in records:
-        given = record if isinstance(record, Record) else Record(value=record.encode() if isinstance(record, str) else record)
+        given = (
+            record
+            if isinstance(record, Record)
+            else Record(value=record.encode() if isinstance(record, str) else record)
+        )
         placed: dict[str, Any] = {} if given.partition is None else {"partition": given.partition}
         if given.timestamp_ms is not None:
             placed["timestamp"] = given.timestamp_ms
@@ -171,20 +174,23 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
             producer.poll(0)
     left = producer.flush(_SECONDS)
     if faults or left:
-        raise SqlError(UPSTREAM_UNREACHABLE, f'{len(faults) + left} of {count} records did not reach topic "{topic}": {(faults or ["no answer"])[0]}')
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f'{len(faults) + left} of {count} records did not reach topic "{topic}": {(faults or ["no answer"])[0]}',
+        )
     return count
 
 
 def _admin(bootstrap: str) -> Any:
-    from confluent_kafka.admin import AdminClient
+    from rw_sql.connectors.kafka_admin import admin_module
 
-    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None})
+    return admin_module().AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None})
 
 
 def _grow(admin: Any, name: str, total: int) -> None:
-    from confluent_kafka.admin import NewPartitions
+    from rw_sql.connectors.kafka_admin import admin_module
 
-    _done(admin.create_partitions([NewPartitions(name, total)], request_timeout=_SECONDS)[name], name)
+    _done(admin.create_partitions([admin_module().NewPartitions(name, total)], request_timeout=_SECONDS)[name], name)
 
 
 def _led_partitions(admin: Any, name: str) -> int | None:

@@ -97,19 +97,24 @@ class Connector(Protocol):
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together. Reaches no upstream. Raises SqlError INVALID_PROPERTY / MISSING_PROPERTY."""
+        """Whether the options fit together. Reaches no upstream. Raises INVALID_PROPERTY, MISSING_PROPERTY."""
         ...
 
     def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Whether the options fit the source's columns (name → canonical type). Reaches no upstream. Raises SqlError."""
+        """Whether the options fit the columns (name → canonical type). Reaches no upstream. Raises SqlError."""
         ...
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Lists the splits the options name, with their bounds. Never raises for the upstream's faults: see Upstream."""
+        """Lists the splits the options name, with their bounds. The upstream's faults are told, never raised."""
         ...
 
     def offsets_at(
-        self, options: Mapping[str, str], milliseconds: int, splits: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
         """Per split, the offset of the first record at or after a time (its end where there is none)."""
         ...

@@ -105,11 +105,13 @@ class DatagenConnector:
         return split.partition("-")[0]
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The number of splits, as :meth:`split_topic` tells it."""
-        return (self.spec.value(options, "datagen.split.num") or "1",)
+        """The number of splits, as :meth:`split_topic` gives it."""
+        from rw_sql.connectors import datagen_plan
+
+        return (str(datagen_plan.split_count(self.spec, options)),)
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """Nothing to watch: a generator has but one life."""
+        """None: rows are made from the options alone."""
         return None
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:

@@ -99,7 +99,9 @@ def _check_names(options: Mapping[str, str], columns: Mapping[str, str]) -> None
             raise SqlError(
                 UNDEFINED_COLUMN,
                 f'property "{key}" names no column of the source',
-                hint=f'did you mean "fields.{near[0]}.{key.rsplit(".", 1)[-1]}"?' if near else "columns: " + ", ".join(columns),
+                hint=f'did you mean "fields.{near[0]}.{key.rsplit(".", 1)[-1]}"?'
+                if near
+                else "columns: " + ", ".join(columns),
             )
 
 
@@ -128,11 +130,11 @@ def _field(options: Mapping[str, str], name: str, path: str, type_text: str, spe
         if length > LONGEST_ARRAY:
             raise _wrong(f"{path}.length", f"must be at most {LONGEST_ARRAY} for an array, not '{length}'")
         element = _field(options, "_", f"{path}._", text[:-2], spec)
-        return FieldPlan(name=name, path=path, kind="ARRAY", length=length, fields=(element,), null=_null(options, path))
-    if text.upper().startswith("STRUCT<"):
-        inner = tuple(
-            _field(options, part, f"{path}.{part}", kind, spec) for part, kind in _struct_fields(text[7:-1])
+        return FieldPlan(
+            name=name, path=path, kind="ARRAY", length=length, fields=(element,), null=_null(options, path)
         )
+    if text.upper().startswith("STRUCT<"):
+        inner = tuple(_field(options, part, f"{path}.{part}", kind, spec) for part, kind in _struct_fields(text[7:-1]))
         return FieldPlan(name=name, path=path, kind="STRUCT", fields=inner, null=_null(options, path))
     bare, arguments = _type_parts(text)
     kind = _KINDS.get(bare)

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from rw_sql.connectors import datagen_rows
+from rw_sql.connectors.datagen_rows import SplitRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ def split_index(split: str) -> int:
 class DatagenRange(InputPartition):
     """What one task makes: some splits' offsets ``[start, end)``."""
 
-    def __init__(self, ranges: tuple[tuple[str, int, int], ...]) -> None:
+    def __init__(self, ranges: tuple[SplitRange, ...]) -> None:
         super().__init__(None)
         self.ranges = ranges
 
@@ -93,15 +94,18 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        ranges = [(split, start.get(split, 0), upto) for split, upto in end.items() if upto > start.get(split, 0)]
-        rows = sum(upto - begin for _, begin, upto in ranges)
+        ranges = [
+            SplitRange(split, split_index(split), start.get(split, 0), upto)
+            for split, upto in end.items()
+            if upto > start.get(split, 0)
+        ]
+        rows = sum(given.end - given.start for given in ranges)
         tasks = min(self._tasks, -(-rows // _ROWS_PER_TASK))
         return [DatagenRange(part) for part in _dealt(ranges, rows, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, DatagenRange)
-        for split, begin, upto in partition.ranges:
-            yield from datagen_rows.make_batches(self._plan, split, split_index(split), begin, upto)
+        yield from datagen_rows.make_batches(self._plan, partition.ranges)
 
 
 class DatagenDataSource(DataSource):
@@ -160,25 +164,25 @@ def _register(spark: SparkSession) -> None:
 
     from pyspark import cloudpickle
 
+    by_value: Any = cloudpickle.register_pickle_by_value
     for module in (datagen_rows, sys.modules[__name__]):
-        cloudpickle.register_pickle_by_value(module)
+        by_value(module)
     spark.dataSource.register(DatagenDataSource)
 
 
-def _dealt(ranges: list[tuple[str, int, int]], rows: int, tasks: int) -> Iterator[tuple[tuple[str, int, int], ...]]:
+def _dealt(ranges: list[SplitRange], rows: int, tasks: int) -> Iterator[tuple[SplitRange, ...]]:
     """The ranges in ``tasks`` parts of about the same number of rows; a long range is cut."""
     if not ranges:
         return
     size = -(-rows // tasks)
-    part: list[tuple[str, int, int]] = []
+    part: list[SplitRange] = []
     room = size
-    for split, begin, upto in ranges:
-        at = begin
-        while at < upto:
-            taken = min(room, upto - at)
-            part.append((split, at, at + taken))
-            at += taken
-            room -= taken
+    for given in ranges:
+        at = given.start
+        while at < given.end:
+            taken = min(room, given.end - at)
+            part.append(SplitRange(given.split, given.index, at, at + taken))
+            at, room = at + taken, room - taken
             if room == 0:
                 yield tuple(part)
                 part, room = [], size

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from numpy.typing import NDArray
 
 INTEGER_LIMITS = {"SMALLINT": 2**15 - 1, "INT": 2**31 - 1, "BIGINT": 2**63 - 1}
@@ -26,7 +28,7 @@ _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldPlan:
     """How one field is made. ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ,
-    STRUCT or ARRAY. Numbers are in ``low`` and ``high`` (for NUMERIC in units of its last digit); times in microseconds.
+    STRUCT or ARRAY. ``low`` and ``high`` are numbers (for NUMERIC in units of its last digit), times are microseconds.
 
     ``path`` is the field's name from the top, and seeds it unless ``seed`` does.
     """
@@ -72,20 +74,47 @@ def row_plan(text: str) -> RowPlan:
     return RowPlan(**{**given, "fields": tuple(_field_plan(field) for field in given["fields"])})
 
 
-def make_batches(plan: RowPlan, split: str, index: int, start: int, end: int) -> Any:
-    """Record batches with the rows of one split at offsets ``[start, end)``, in order; bounded in rows and bytes."""
+@dataclass(frozen=True, slots=True)
+class SplitRange:
+    """The rows of one split at offsets ``[start, end)``; ``index`` is the split's number."""
+
+    split: str
+    index: int
+    start: int
+    end: int
+
+
+def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.RecordBatch]:
+    """The rows of the ranges, in order, as record batches that are bounded in rows and bytes."""
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, sum(map(_width, plan.fields)))))
-    for first in range(start, end, size):
-        yield make_batch(plan, split, index, first, min(end, first + size))
+    waiting: list[SplitRange] = []
+    room = size
+    for given in ranges:
+        at = given.start
+        while at < given.end:
+            taken = min(room, given.end - at)
+            waiting.append(SplitRange(given.split, given.index, at, at + taken))
+            at, room = at + taken, room - taken
+            if room == 0:
+                yield make_batch(plan, waiting)
+                waiting, room = [], size
+    if waiting:
+        yield make_batch(plan, waiting)
 
 
-def make_batch(plan: RowPlan, split: str, index: int, start: int, end: int) -> pa.RecordBatch:
-    """The rows of one split at offsets ``[start, end)`` in the columns that every reader has."""
-    offsets = np.arange(start, end, dtype=np.int64)
-    rows = offsets * plan.splits + index
+def make_batch(plan: RowPlan, ranges: Sequence[SplitRange]) -> pa.RecordBatch:
+    """The rows of the ranges in the columns that every reader has. A batch costs 30 µs, so short ranges share one."""
+    lengths = np.array([given.end - given.start for given in ranges], dtype=np.int64)
+    count = int(lengths.sum())
+    ends = np.cumsum(lengths)
+    moved = np.array([given.start for given in ranges], dtype=np.int64) - (ends - lengths)
+    offsets = np.arange(count, dtype=np.int64) + np.repeat(moved, lengths)
+    rows = offsets * plan.splits + np.repeat(np.array([given.index for given in ranges], dtype=np.int64), lengths)
     times = plan.origin_us + np.floor(rows * plan.step_us).astype(np.int64)
-    count = len(offsets)
-    ids = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, dtype=np.int32)), pa.array([split])).cast(pa.string())
+    places = np.repeat(np.arange(len(ranges), dtype=np.int32), lengths)
+    ids = pa.DictionaryArray.from_arrays(pa.array(places), pa.array([given.split for given in ranges])).cast(
+        pa.string()
+    )
     return pa.RecordBatch.from_arrays(
         [
             ids,
@@ -197,13 +226,13 @@ def _time(field: FieldPlan, times: NDArray[np.int64], drawn: NDArray[np.uint64])
 def _whole(field: FieldPlan, rows: NDArray[np.int64], drawn: NDArray[np.uint64]) -> NDArray[np.int64]:
     low = int(field.low)
     if field.is_sequence:
-        return low + rows * (10**field.scale)
+        return np.int64(low) + rows * np.int64(10**field.scale)
     high = low if field.high is None else int(field.high)
     width = high - low + 1
     if width >= 2**64:
-        return drawn.view(np.int64)
-    moved = drawn % np.uint64(width) + np.uint64(low % 2**64)
-    return moved.view(np.int64)
+        return drawn.astype(np.int64)
+    moved: NDArray[np.uint64] = drawn % np.uint64(width) + np.uint64(low % 2**64)
+    return moved.astype(np.int64)
 
 
 def _real(field: FieldPlan, rows: NDArray[np.int64], drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
@@ -248,7 +277,7 @@ def _draw(field: FieldPlan, rows: NDArray[np.int64], seed: int) -> NDArray[np.ui
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The output step of splitmix64 (Steele, Lea, Flood 2014): equal inputs give equal outputs, near ones unlike ones."""
+    """The output step of splitmix64 (Steele, Lea, Flood 2014): near inputs give unlike outputs."""
     mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))

@@ -51,15 +51,16 @@ class KafkaConnector:
             if match is None or not 0 < int(match[3]) < 65536:
                 raise OptionError(
                     INVALID_PROPERTY,
-                    f'property "properties.bootstrap.server" must be a list of host:port, not \'{broker}\'',
+                    f"property \"properties.bootstrap.server\" must be a list of host:port, not '{broker}'",
                     key="properties.bootstrap.server",
                 )
         for topic in topics_of(options):
             if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
                 raise OptionError(
                     INVALID_PROPERTY,
-                    f'property "topic" names \'{topic}\', which is no topic: letters, digits, ".", "_" and "-", at most 249',
+                    f"property \"topic\" names '{topic}', which is no topic",
                     key="topic",
+                    hint="a topic's name has at most 249 letters, digits, dots, underscores and hyphens",
                 )
         is_by_time = self._startup_mode(options) == "timestamp"
         if is_by_time and _TIME not in options:
@@ -72,7 +73,7 @@ class KafkaConnector:
         if _TIME in options and not is_by_time:
             raise OptionError(
                 INVALID_PROPERTY,
-                f'property "{_TIME}" has no meaning with scan.startup.mode = \'{self._startup_mode(options)}\'',
+                f"property \"{_TIME}\" has no meaning with scan.startup.mode = '{self._startup_mode(options)}'",
                 key=_TIME,
                 hint="set scan.startup.mode to timestamp",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from rw_sql.connectors.base import Upstream, UpstreamSplit
@@ -96,7 +97,6 @@ class BrokerAdmin:
 
     def __init__(self, properties: Mapping[str, str], *, timeout: float, is_read_committed: bool = True) -> None:
         from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
 
         self._failure: type[Exception] = KafkaException
         self._codes = _codes()
@@ -106,7 +106,7 @@ class BrokerAdmin:
         self._timeout = timeout
         self._is_read_committed = is_read_committed
         try:
-            self._admin: Any = AdminClient(
+            self._admin: Any = admin_module().AdminClient(
                 {**properties, "error_cb": self._faults.note, "log_level": 0, "socket.timeout.ms": 10000},
                 logger=_QUIET,
             )
@@ -170,9 +170,7 @@ class BrokerAdmin:
                     raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
         return found
 
-    def offsets(
-        self, partitions: Iterable[tuple[str, int]], *whens: int
-    ) -> tuple[dict[tuple[str, int], int], ...]:
+    def offsets(self, partitions: Iterable[tuple[str, int]], *whens: int) -> tuple[dict[tuple[str, int], int], ...]:
         """Per partition the offset at each of ``whens``: :data:`EARLIEST`, :data:`LATEST`, or milliseconds.
 
         A time after the last record gives -1. All are asked at once; entries that fail because a leader is just
@@ -201,11 +199,7 @@ class BrokerAdmin:
         asked = [
             (
                 answer,
-                self._call(
-                    lambda wanted=wanted: self._admin.list_offsets(
-                        dict(wanted.values()), isolation_level=level, request_timeout=self._left()
-                    )
-                ),
+                self._call(partial(self._list_offsets, dict(wanted.values()), level)),
             )
             for answer, wanted in pending
         ]
@@ -222,19 +216,17 @@ class BrokerAdmin:
                     passing = f"{partition.topic}:{partition.partition}: {self._reason(error)}"
         return passing
 
+    def _list_offsets(self, wanted: dict[Any, Any], level: Any) -> Any:
+        return self._admin.list_offsets(wanted, isolation_level=level, request_timeout=self._left())
+
     @staticmethod
     def _ask(part: tuple[str, int], when: int) -> tuple[Any, Any]:
-        from confluent_kafka import TopicPartition
-        from confluent_kafka.admin import OffsetSpec
+        import confluent_kafka
 
-        match when:
-            case -2:
-                spec = OffsetSpec.earliest()
-            case -1:
-                spec = OffsetSpec.latest()
-            case _:
-                spec = OffsetSpec.for_timestamp(when)
-        return TopicPartition(*part), spec
+        offset = admin_module().OffsetSpec
+        kinds = {EARLIEST: offset.earliest, LATEST: offset.latest}
+        spec = kinds[when]() if when in kinds else offset.for_timestamp(when)
+        return confluent_kafka.TopicPartition(*part), spec
 
     def _call(self, start: Callable[[], Any]) -> Any:
         try:
@@ -260,7 +252,7 @@ class BrokerAdmin:
 
     def _reason(self, error: Exception) -> str:
         fault = error.args[0] if error.args else None
-        text = fault.str() if hasattr(fault, "str") else str(error)
+        text = str(error) if fault is None or not hasattr(fault, "str") else fault.str()
         if self._faults.last and _is_timeout(fault):
             text = self._faults.last
         return self._told(text)
@@ -280,6 +272,13 @@ class TopicView:
 
     id: str | None
     partitions: tuple[int, ...]
+
+
+def admin_module() -> Any:
+    """librdkafka's administrative classes. Untyped, because the module does not declare what it exports."""
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
 
 
 def look(

@@ -84,7 +84,7 @@ def check_security(options: Mapping[str, str]) -> None:
     elif sasl:
         raise OptionError(
             INVALID_PROPERTY,
-            f'property "{sasl[0]}" has no meaning with properties.security.protocol = \'{protocol}\'',
+            f"property \"{sasl[0]}\" has no meaning with properties.security.protocol = '{protocol}'",
             key=sasl[0],
             hint="set properties.security.protocol to sasl_ssl or sasl_plaintext",
         )
@@ -92,14 +92,16 @@ def check_security(options: Mapping[str, str]) -> None:
     if ssl and not protocol.endswith("ssl"):
         raise OptionError(
             INVALID_PROPERTY,
-            f'property "{ssl[0]}" has no meaning with properties.security.protocol = \'{protocol}\'',
+            f"property \"{ssl[0]}\" has no meaning with properties.security.protocol = '{protocol}'",
             key=ssl[0],
             hint="set properties.security.protocol to ssl or sasl_ssl",
         )
     for part in ("ca", "certificate", "key"):
         by_text, by_file = f"properties.ssl.{part}.pem", f"properties.ssl.{part}.location"
         if by_text in options and by_file in options:
-            raise OptionError(INVALID_PROPERTY, f'properties "{by_text}" and "{by_file}" exclude each other', key=by_file)
+            raise OptionError(
+                INVALID_PROPERTY, f'properties "{by_text}" and "{by_file}" exclude each other', key=by_file
+            )
     has_key = any(key in options for key in ("properties.ssl.key.pem", "properties.ssl.key.location"))
     has_certificate = any(
         key in options for key in ("properties.ssl.certificate.pem", "properties.ssl.certificate.location")
@@ -108,8 +110,9 @@ def check_security(options: Mapping[str, str]) -> None:
         given, lacking = ("key", "certificate") if has_key else ("certificate", "key")
         raise OptionError(
             INVALID_PROPERTY,
-            f"a client's {given} needs its {lacking} too: properties.ssl.{lacking}.pem or properties.ssl.{lacking}.location",
+            f"a client's {given} needs its {lacking} too",
             key=next(key for key in ssl if f".{given}." in key),
+            hint=f"add properties.ssl.{lacking}.pem or properties.ssl.{lacking}.location",
         )
 
 
