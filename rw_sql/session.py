@@ -26,7 +26,7 @@ from rw_sql.runtime.faults import fault, know_jvm
 from rw_sql.runtime.frames import frame_of
 from rw_sql.runtime.lease import new_owner_name
 from rw_sql.runtime.owner import Owner
-from rw_sql.runtime.spark_sessions import SparkSessions, jvm_pid
+from rw_sql.runtime.spark_sessions import ORIGINAL_SQL, SparkSessions, jvm_pid
 from rw_sql.runtime.spark_views import SparkViews
 from rw_sql.runtime.storage import Warehouse
 from rw_sql.syntax import could_be_ours, route, split_script
@@ -181,6 +181,9 @@ def connect(
         "spark.scheduler.mode": "FAIR",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        # Delta's and Spark's defaults are made for clusters: 50 and 200 tasks, seconds a query on one machine.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.shuffle.partitions": "8",
     }
     if location.is_local:
         settings["spark.sql.warehouse.dir"] = str(Path(location.uri.removeprefix("file://")) / "spark")
@@ -280,7 +283,7 @@ def _ask_at_prompt(question: Question) -> bool:
 def _wrap_sql() -> None:
     """Wraps the class's ``sql`` once. A session that is not attached and a call with arguments go straight through."""
     original = SparkSession.sql
-    if hasattr(original, "_rw_sql_original"):
+    if hasattr(original, ORIGINAL_SQL):
         return
 
     @functools.wraps(original)
@@ -295,7 +298,7 @@ def _wrap_sql() -> None:
         attached.before_spark()
         return original(self, sqlQuery)
 
-    sql._rw_sql_original = original  # type: ignore[attr-defined]
+    setattr(sql, ORIGINAL_SQL, original)
     SparkSession.sql = sql  # type: ignore[method-assign]
 
 

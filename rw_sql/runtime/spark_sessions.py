@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,9 @@ JOB_SETTINGS = {
     "spark.databricks.delta.merge.materializeSource": "auto",
 }
 """Settings of the jobs' own sessions; the user's session keeps its own."""
+
+ORIGINAL_SQL = "_rw_sql_original"
+"""Where the wrapped ``SparkSession.sql`` keeps the original."""
 
 _FETCH_ATTEMPTS = 3
 
@@ -69,13 +72,21 @@ class SparkSessions:
 
         for attempt in range(1, _FETCH_ATTEMPTS + 1):
             try:
-                self.spark.sql(f"ADD JAR '{package}'")
+                plain_sql(self.spark, f"ADD JAR '{package}'")
             except (PySparkException, Py4JJavaError):
                 if attempt == _FETCH_ATTEMPTS:
                     raise
                 logger.warning("could not fetch %s, attempt %d of %d", package, attempt, _FETCH_ATTEMPTS)
             else:
                 return
+
+
+def plain_sql(spark: SparkSession, text: str) -> DataFrame:
+    """Spark's own ``sql``, whatever the session is attached to."""
+    method = type(spark).sql
+    original = getattr(method, ORIGINAL_SQL, method)
+    result: DataFrame = original(spark, text)
+    return result
 
 
 def jvm_pid(spark: SparkSession) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rw_sql.runtime.spark_sessions import plain_sql
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -28,9 +30,9 @@ class SparkViews:
 
     def register_catalog(self) -> None:
         """Makes the ``rw_catalog`` views."""
-        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
+        plain_sql(self._spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
         for name, select in self._context.metastore.view_definitions():
-            self._spark.sql(f"CREATE OR REPLACE VIEW {CATALOG_DATABASE}.{name} AS {select}")
+            plain_sql(self._spark, f"CREATE OR REPLACE VIEW {CATALOG_DATABASE}.{name} AS {select}")
 
     def is_current(self, epoch: int) -> bool:
         """Whether the views are those of this epoch."""
@@ -46,7 +48,7 @@ class SparkViews:
             return
         wanted = {view.name: view for view in snapshot.all("materialized_view")}
         for name in [name for name in self._known if name not in wanted]:
-            self._spark.sql(f"DROP VIEW IF EXISTS {self._qualified(name)}")
+            plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
             del self._known[name]
         is_complete = True
         for name, view in wanted.items():
@@ -61,13 +63,15 @@ class SparkViews:
                     "a table or view of your own hides materialized view %s; rename it to read the view", name
                 )
             else:
-                self._spark.sql(f"CREATE OR REPLACE VIEW {self._qualified(name)} AS SELECT * FROM delta.`{path}`")
+                plain_sql(
+                    self._spark, f"CREATE OR REPLACE VIEW {self._qualified(name)} AS SELECT * FROM delta.`{path}`"
+                )
             self._known[name] = view
         if is_complete:
             self._epoch = snapshot.epoch
 
     def _is_taken(self, name: str) -> bool:
-        if not self._spark.catalog.tableExists(name, self._database):
+        if not self._spark.catalog.tableExists(self._qualified(name)):
             return False
         found = self._spark.catalog.getTable(self._qualified(name))
         return found.tableType != "VIEW"
