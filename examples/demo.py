@@ -23,11 +23,13 @@ from rw_sql import SqlError
 from rw_sql.cli.kafka_broker import start_broker, stop_broker
 from rw_sql.cli.output import console_for, print_error, print_rows
 from rw_sql.cli.question import choose_answer
+from rw_sql.cli.spark_start import spark_for
 from rw_sql.environment import check_java
 from rw_sql.results import read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
     from rw_sql.session import StatementText
 
 HERE = Path(__file__).parent
@@ -155,8 +157,6 @@ def count(spark: SparkSession, query: str) -> int:
 
 def run(console: Console, scenario: Scenario) -> list[str]:
     """Runs the script as ``rw-sql run --yes`` does; returns the names of the figures that do not agree."""
-    from rw_sql.session import connect, detach, run_script
-
     warehouse = FOLDER / "warehouse"
     shutil.rmtree(warehouse, ignore_errors=True)
     wrong: list[str] = []
@@ -170,13 +170,11 @@ def run(console: Console, scenario: Scenario) -> list[str]:
             wrong.extend(tell(console, pending.pop(0)(spark)))
         console.print()
 
-    spark = connect(str(warehouse))
-    try:
+    with spark_for(str(warehouse)) as spark:
+        from rw_sql.scripts import run_statements
+
         answer = choose_answer(console, is_confirmed=True, tokens=frozenset())
-        run_script(spark, scenario.text, str(scenario.file), answer=answer, on_result=show)
-    finally:
-        detach(spark)
-        spark.stop()
+        run_statements(spark, scenario.text, str(scenario.file), answer=answer, on_result=show)
     return wrong + ["a FLUSH that did not run"] * len(pending)
 
 

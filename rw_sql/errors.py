@@ -75,6 +75,7 @@ DELTA_MISSING = ErrorCode("RW405", "58000", "the Spark session was built without
 NOT_APPLIED_YET = ErrorCode("RW406", "57014", "the statement is committed but not applied yet")
 NO_SESSION = ErrorCode("RW407", "55000", "no Spark session is attached")
 FILE_UNREADABLE = ErrorCode("RW408", "58P01", "a file cannot be read")
+SPARK_ERROR = ErrorCode("RW409", "38000", "a statement of Spark's own failed")
 
 
 class SqlError(Exception):

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rw_sql.cli.dev import dev_app
 from rw_sql.errors import SqlError
 
 _WAREHOUSE = typer.Option(
@@ -39,6 +40,9 @@ app = _App(
     pretty_exceptions_enable=False,
     help="RisingWave-style sources as a SQL dialect inside PySpark.",
 )
+
+
+app.add_typer(dev_app, name="dev")
 
 
 @app.command()

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.question import choose_answer
+from rw_sql.cli.spark_start import spark_for
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.results import read_rows
 
@@ -37,14 +38,10 @@ def run_file(
             print_rows(console, read_rows(result))
         console.print()
 
-    from rw_sql.session import connect, detach, run_script
+    with spark_for(warehouse) as spark:
+        from rw_sql.scripts import run_statements
 
-    spark = connect(warehouse)
-    try:
-        run_script(spark, text, name, answer=answer, on_result=show)
-    finally:
-        detach(spark)
-        spark.stop()
+        run_statements(spark, text, name, answer=answer, on_result=show)
 
 
 def read_script(script: str) -> tuple[str, str | None]:

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from rw_sql.cli.output import console_for, print_error, print_rows
 from rw_sql.cli.question import ask_at_terminal
+from rw_sql.cli.spark_start import spark_for
 from rw_sql.errors import SqlError
 from rw_sql.results import read_rows
 from rw_sql.syntax.scan import PUNCTUATION, scan
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
 
-    from rw_sql.session import Question, StatementText
+    from rw_sql.session import Attached, Question, StatementText
 
 _WORDS = """
     ALTER AS BYTES CONFIRM CREATE CSV DESCRIBE DROP EARLIEST ENCODE EXISTS EXPLAIN FALSE FILE FLUSH FOR FORMAT FROM
@@ -120,20 +121,16 @@ def history_file() -> Path:
 
 def run_shell(*, warehouse: str | None) -> None:
     """Reads and runs statements until ``exit``, ``quit``, ``\\q`` or the end of input."""
-    from rw_sql.session import connect, detach
+    from rw_sql.session import attach
 
     console = console_for()
-    spark = connect(warehouse)
-    try:
+    with spark_for(warehouse) as spark:
         console.print(Text("rw_sql: statements end in ;   help shows more, exit leaves."))
-        _read_and_run(console, spark)
-    finally:
-        detach(spark)
-        spark.stop()
+        _read_and_run(console, attach(spark, warehouse))
 
 
-def _read_and_run(console: Console, spark: SparkSession) -> None:
-    prompt = make_prompt(lambda: object_names(spark), history_file())
+def _read_and_run(console: Console, attached: Attached) -> None:
+    prompt = make_prompt(lambda: known_names(attached), history_file())
     while True:
         try:
             with patch_stdout(raw=True):
@@ -150,14 +147,17 @@ def _read_and_run(console: Console, spark: SparkSession) -> None:
             case "help" | "\\?":
                 console.print(Text(_HELP))
             case _:
-                run_typed(console, spark, text)
+                run_typed(console, attached.spark, text)
+
+
+def known_names(attached: Attached) -> list[str]:
+    """The names a statement could mean: sources and views of ours, tables and views of Spark's."""
+    return [*attached.object_names(), *(table.name for table in attached.spark.catalog.listTables())]
 
 
 def run_typed(console: Console, spark: SparkSession, text: str) -> None:
     """Runs what was typed, prints results and how long it took; an error is printed and leaves the shell running."""
-    from pyspark.errors import PySparkException
-
-    from rw_sql.session import run_script
+    from rw_sql.scripts import run_statements
 
     def answer(question: Question) -> bool:
         return ask_at_terminal(console, question)
@@ -168,23 +168,13 @@ def run_typed(console: Console, spark: SparkSession, text: str) -> None:
 
     started = time.monotonic()
     try:
-        run_script(spark, text, answer=answer, on_result=show)
+        run_statements(spark, text, answer=answer, on_result=show)
     except SqlError as error:
         print_error(error.render())
-    except PySparkException as error:
-        print_error(str(error))
     except KeyboardInterrupt:
         print_error("cancelled")
     else:
         console.print(Text(f"{(time.monotonic() - started) * 1000:.0f} ms", style="dim"))
-
-
-def object_names(spark: SparkSession) -> list[str]:
-    """The names of all tables, views, sources and materialized views that a statement could mean."""
-    names = [table.name for table in spark.catalog.listTables()]
-    for statement in ("SHOW SOURCES", "SHOW MATERIALIZED VIEWS"):
-        names += [str(row[0]) for row in spark.sql(statement).collect()]
-    return names
 
 
 _HELP = """\

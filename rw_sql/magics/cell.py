@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from rw_sql.errors import NO_SESSION, SqlError
-from rw_sql.magics.table import ResultTable, SparkStatementError
+from rw_sql.magics.table import ResultTable
 from rw_sql.results import read_rows
 
 if TYPE_CHECKING:
@@ -53,20 +53,12 @@ class StatementMagic:
 
     def run(self, line: str, cell: str | None = None) -> None:
         """Runs the statement on the line, or the cell's statements; shows each result as it comes."""
-        from pyspark.errors import PySparkException
-
-        from rw_sql.session import run_script
+        from rw_sql.scripts import run_statements
 
         arguments = _Arguments() if cell is None else _read_arguments(line)
-        try:
-            run_script(
-                self._session(),
-                line if cell is None else cell,
-                answer=self._choose_answer(arguments),
-                on_result=_show,
-            )
-        except PySparkException as error:
-            raise SparkStatementError(str(error)) from None
+        run_statements(
+            self._session(), line if cell is None else cell, answer=self._choose_answer(arguments), on_result=_show
+        )
 
     def _session(self) -> SparkSession:
         from pyspark.sql import SparkSession

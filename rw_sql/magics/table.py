@@ -1,4 +1,4 @@
-"""What a cell shows: a result as an HTML table (as text where there is no HTML), an error as its message."""
+"""What a cell shows: a result as an HTML table, or as text where there is no HTML."""
 
 from __future__ import annotations
 
@@ -39,10 +39,3 @@ class ResultTable:
 
 def _html_cell(cell: str | None) -> str:
     return f'<td style="{_STYLE}">{"<i>NULL</i>" if cell is None else escape(cell)}</td>'
-
-
-class SparkStatementError(Exception):
-    """A statement of Spark's own failed in a cell; shown as Spark's message, without a traceback."""
-
-    def _render_traceback_(self) -> list[str]:
-        return str(self).splitlines()

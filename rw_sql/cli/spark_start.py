@@ -1,0 +1,49 @@
+"""Starting Spark for a command without its hundred lines of start-up messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from rw_sql.cli.output import console_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def spark_for(warehouse: str | None) -> Iterator[SparkSession]:
+    """An attached session for as long as a command runs. What Spark itself writes is kept out of the terminal.
+
+    The JVM writes to a temporary file, which is printed if it does not start and else goes with the command.
+    """
+    from rw_sql.session import connect, detach
+
+    stderr = console_for(sys.stderr)
+    if stderr.is_terminal:
+        stderr.print(Text("starting Spark (the first time, it fetches Delta Lake)", style="dim"))
+    with tempfile.TemporaryFile() as messages:
+        saved = os.dup(2)
+        # The JVM is started as a child and keeps the file as its standard error; Python gets its own back.
+        os.dup2(messages.fileno(), 2)
+        has_started = False
+        try:
+            spark = connect(warehouse)
+            has_started = True
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            if not has_started:
+                messages.seek(0)
+                sys.stderr.write(messages.read().decode(errors="replace"))
+        try:
+            yield spark
+        finally:
+            detach(spark)
+            spark.stop()

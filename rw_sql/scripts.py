@@ -1,0 +1,67 @@
+"""Scripts as the edges run them: an error of Spark's own statements is located and coded like one of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from rw_sql.errors import SPARK_ERROR, Span, SqlError
+from rw_sql.session import run_script
+from rw_sql.syntax import split_script
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.session import Question, StatementText
+
+# Spark tells the place in the middle of its message: "…; line 1 pos 14;" or "(line 1, pos 0)". What follows it is the
+# plan or the statement over again.
+_PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
+_WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
+
+
+def run_statements(
+    spark: SparkSession,
+    text: str,
+    file: str | None = None,
+    *,
+    answer: Callable[[Question], bool] | None,
+    on_result: Callable[[StatementText, DataFrame | None], None],
+) -> None:
+    """Runs a script's statements until the first error, each result handed to ``on_result`` before the next begins.
+
+    Raises SqlError located in the script: of our statements their own, of Spark's RW409 with Spark's message.
+    """
+    done = 0
+
+    def count_and_hand_on(statement: StatementText, result: DataFrame | None) -> None:
+        nonlocal done
+        on_result(statement, result)
+        done += 1
+
+    try:
+        run_script(spark, text, file, answer=answer, on_result=count_and_hand_on)
+    except PySparkException as error:
+        part = list(split_script(text))[done]
+        raise spark_error(error, part.text).moved_into(text, part.start, part.line, part.column, file) from error
+
+
+def spark_error(error: PySparkException, statement: str) -> SqlError:
+    """Spark's error as one of ours: its message without the plan behind it, and its place where it tells one."""
+    told = (error.getMessage() or str(error)).strip()
+    place = _PLACE.search(told)
+    if place is None:
+        message = told.split("\n\n")[0].split("\nJVM stacktrace")[0]
+        return SqlError(SPARK_ERROR, message, span=_word_at(statement, 1, 0))
+    return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2])))
+
+
+def _word_at(statement: str, line: int, position: int) -> Span:
+    """The word that starts at a 1-based line and a 0-based position in it."""
+    lines = statement.split("\n")
+    start = sum(len(before) + 1 for before in lines[: line - 1]) + position
+    word = _WORD.match(statement, start)
+    return Span(start=start, end=word.end() if word else start + 1, line=line, column=position + 1)
