@@ -29,8 +29,8 @@ CREATE TABLE rw_catalog.operations (
   duration_ms BIGINT
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '1',
-  'delta.logRetentionDuration' = 'interval 1 hours',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 10 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 10 minutes'
 );
 
 -- Projections of operations: the newest row of a key holds.
@@ -43,8 +43,8 @@ CREATE TABLE rw_catalog.objects (
   record STRING COMMENT 'JSON; null once dropped'
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '2',
-  'delta.logRetentionDuration' = 'interval 1 hours',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 10 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 10 minutes'
 );
 
 CREATE TABLE rw_catalog.fragment_splits (
@@ -54,8 +54,8 @@ CREATE TABLE rw_catalog.fragment_splits (
   is_assigned BOOLEAN NOT NULL
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '2',
-  'delta.logRetentionDuration' = 'interval 1 hours',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 10 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 10 minutes'
 );
 
 CREATE TABLE rw_catalog.source_state (
@@ -67,8 +67,8 @@ CREATE TABLE rw_catalog.source_state (
   actor STRING COMMENT 'who'
 ) TBLPROPERTIES (
   'delta.dataSkippingNumIndexedCols' = '2',
-  'delta.logRetentionDuration' = 'interval 1 hours',
-  'delta.deletedFileRetentionDuration' = 'interval 1 hours'
+  'delta.logRetentionDuration' = 'interval 10 minutes',
+  'delta.deletedFileRetentionDuration' = 'interval 10 minutes'
 );
 
 -- Facts of the running jobs. They advance no epoch; seq orders the rows of a key, the newest holds.

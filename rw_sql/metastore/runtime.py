@@ -40,6 +40,7 @@ class KeyedTable:
         self._table = StoredTable(uri)
         self._keys = keys
         self._trim = trim
+        self._blank: _Row = dict.fromkeys(self._table.schema.names)
         self._rows: dict[_Key, _Row] = {}
         self._version = -1
         self._lock = RLock()
@@ -49,13 +50,13 @@ class KeyedTable:
         if self._table.latest_version() <= self._version:
             return self._rows
         with self._lock:
-            table, is_whole = self._table.read_new()
-            rows = {} if is_whole else dict(self._rows)
-            for row in table.sort_by("seq").to_pylist():
-                key = tuple(row[name] for name in self._keys)
+            new = self._table.read_new()
+            rows = {} if new.is_whole else dict(self._rows)
+            for row in new.rows.sort_by("seq").to_pylist():
+                key = self._key(row)
                 if key not in rows or rows[key]["seq"] <= row["seq"]:
                     rows[key] = row
-            self._rows, self._version = rows, self._table.version
+            self._rows, self._version = rows, new.version
             return rows
 
     def write(self, choose: Callable[[Mapping[_Key, _Row]], Sequence[_Row]]) -> Sequence[_Row]:
@@ -70,20 +71,22 @@ class KeyedTable:
                 if not chosen:
                     return chosen
                 before = self._version
-                stamped = [{**row, "seq": before + 1} for row in chosen]
-                try:
-                    self._append(stamped)
-                except Moved:
-                    self._table.refresh()
+                self._table.refresh()
+                if self._table.version != before:
                     continue
+                stamped = [{**self._blank, **row, "seq": before + 1} for row in chosen]
+                try:
+                    self._table.append(pa.Table.from_pylist(stamped, self._table.schema))
+                except Moved:
+                    continue
+                self._rows = {**present, **{self._key(row): row for row in stamped}}
+                self._version = before + 1
                 if self._table.is_upkeep_due(before):
                     self._table.upkeep(self._fold)
                 return chosen
 
-    def _append(self, rows: list[_Row]) -> None:
-        if self._table.version != self._version:
-            raise Moved(self._table.uri)
-        self._table.append(pa.Table.from_pylist(rows, self._table.schema))
+    def _key(self, row: _Row) -> _Key:
+        return tuple(row[name] for name in self._keys)
 
     def _fold(self, table: pa.Table) -> pa.Table | None:
         rows = self._trim(newest_rows(table, self._keys, "seq").to_pylist())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import os
 import time
 import uuid
 from collections import deque
@@ -85,7 +86,7 @@ class Metastore:
         self._lock = RLock()
         self._operations = StoredTable(join(directory, "operations"))
         self._projections: dict[Projection, StoredTable] = {
-            name: StoredTable(join(directory, name)) for name in PROJECTIONS
+            name: StoredTable(join(directory, name), upkeep_offset=10 * at) for at, name in enumerate(PROJECTIONS, 1)
         }
         self._recent: deque[Effect] = deque()
         self._recent_from = 0
@@ -134,7 +135,7 @@ class Metastore:
         """
         with self._lock:
             epoch = based_on.epoch + 1
-            actor = operation.actor or getpass.getuser()
+            actor = operation.actor or _user()
             effect = effect_of(based_on, epoch, actor, operation.changes)
             row = {
                 "epoch": epoch,
@@ -152,15 +153,14 @@ class Metastore:
                 "before": before_to_json(before_image(based_on, effect)),
                 "prediction": operation.prediction,
             }
+            if self._seen[1].epoch < epoch - 1:
+                self._catch_up()
             self.faults("metastore.before_append")
             before = self._append(row, based_on.epoch)
             self.faults("metastore.after_append")
-            if self._seen[1].epoch != based_on.epoch:
-                self._catch_up()
-            else:
-                self._remember(effect)
-                self._seen = (before + 1, fold(self._seen[1], effect))
-            snapshot = self._seen[1]
+            self._remember(effect)
+            snapshot = fold(based_on, effect)
+            self._seen = (before + 1, snapshot)
             self._project_or_warn()
             if self._operations.is_upkeep_due(before):
                 self._upkeep()
@@ -243,6 +243,11 @@ class Metastore:
                 table.append(rows, transaction=transaction)
             except Moved:
                 continue
+            except (DeltaError, OSError):
+                # It may have failed before the commit or after it; only the log knows.
+                table.refresh()
+                if not self._is_mine(row):
+                    raise
             return before
 
     def _is_mine(self, row: dict[str, Any]) -> bool:
@@ -280,14 +285,14 @@ class Metastore:
 
     def _catch_up(self) -> Snapshot:
         version, snapshot = self._seen
-        rows, _ = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch))
-        for at, actor, text in _operation_rows(rows, snapshot.epoch):
+        new = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch))
+        for at, actor, text in _operation_rows(new.rows, snapshot.epoch):
             if at != snapshot.epoch + 1:
                 raise OSError(f"{self._operations.uri} lacks operation {snapshot.epoch + 1}")
             effect = effect_of(snapshot, at, actor, changes_from_json(text))
             self._remember(effect)
             snapshot = fold(snapshot, effect)
-        self._seen = (max(version, self._operations.version), snapshot)
+        self._seen = (max(version, new.version), snapshot)
         return snapshot
 
     def _remember(self, effect: Effect) -> None:
@@ -363,6 +368,13 @@ def _operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> Op
         outcome=outcome["outcome"] if outcome else None,
         duration_ms=outcome["duration_ms"] if outcome else None,
     )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid {os.getuid()}"
 
 
 def _now_ms() -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,20 +64,36 @@ def create_table(uri: str, schema: Schema, properties: dict[str, str | None]) ->
             raise
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRows:
+    """Rows up to ``version``.
+
+    With ``is_whole`` they are all there are, and one that is missing is gone; without it, some may come a second time.
+    """
+
+    rows: pa.Table
+    is_whole: bool
+    version: int
+
+
 class StoredTable:
     """A handle that stands at one version. Its methods may be called from any thread.
 
-    Reads and writes are of the handle's version; :meth:`refresh` moves it on.
+    Reads and writes are of the handle's version; :meth:`refresh` moves it on. ``upkeep_offset`` lets the upkeep of
+    tables that are written together fall into different commits.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, *, upkeep_offset: int = 0) -> None:
         self.uri = uri
         self.lock = RLock()
+        self._upkeep_offset = upkeep_offset
         self._log_directory = None if "://" in uri else Path(uri) / "_delta_log"
         self._handle = DeltaTable(uri)
         self.schema = pa.schema(self._handle.schema().to_arrow())
         self._filesystem: pa_fs.FileSystem | None = None
         self._read: set[str] = set()
+        self._read_version = -1
+        self._transactions: dict[tuple[str, int], int] = {}
         self._newest = self._handle.version()
         self._listed_at = -1
 
@@ -110,18 +129,25 @@ class StoredTable:
             try:
                 self._handle.update_incremental()
             except DeltaError:  # the versions in between were cleaned away
-                self._handle = DeltaTable(self.uri)
+                self._reopen()
 
     def transaction(self, app: str) -> int:
         """The newest number an append carried under that name, at the handle's version; 0 where none did."""
-        return self._handle.transaction_version(app) or 0
+        with self.lock:
+            key = (app, self.version)
+            if key not in self._transactions:
+                self._transactions.clear()
+                self._transactions[key] = self._handle.transaction_version(app) or 0
+            return self._transactions[key]
 
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
         """Commits rows as the version after the handle's, and moves the handle there. Raises Moved if that is taken.
 
-        ``overwrite`` replaces everything that the handle's version holds.
+        ``overwrite`` replaces everything that the handle's version holds. :meth:`read_new` does not give back what was
+        appended here, unless something else is new too.
         """
         with self.lock:
+            before = self.version
             properties = CommitProperties(
                 max_commit_retries=0, app_transactions=[Transaction(*transaction)] if transaction else None
             )
@@ -136,30 +162,39 @@ class StoredTable:
                 )
             except CommitFailedError as error:
                 raise Moved(self.uri) from error
+            if self._read_version == before and (added := self._added(before, before + 1)) is not None:
+                self._read |= added
+                self._read_version = before + 1
 
-    def read_new(
-        self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None
-    ) -> tuple[pa.Table, bool]:
-        """The rows of the files that were not read before, after a refresh.
+    def read_new(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> NewRows:
+        """The rows that came since the last call, up to the newest version. ``above`` is as in :meth:`read`.
 
-        True with them where known files were replaced: the rows are then all there are, and one that is missing is
-        gone. Otherwise rows may come twice, and never less than once. ``above`` is as in :meth:`read`.
+        Reads nothing of the table but the commits and files that came, where no file went: half a millisecond on a
+        local path. The handle stays where it is then.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
-                self.refresh()
-                files = self._files()
-                is_whole = not self._read <= files
-                wanted = files if is_whole else files - self._read
-                if above is not None:
-                    wanted &= self._files_above(*above)
+                newest = self.latest_version()
+                added = self._added(self._read_version, newest)
                 try:
-                    table = self._read_files(wanted, columns)
+                    if added is not None:
+                        rows = self._read_files(added, columns)
+                        self._read |= added
+                        self._read_version = newest
+                        return NewRows(rows=rows, is_whole=False, version=newest)
+                    self.refresh()
+                    files = self._files()
+                    is_whole = not self._read <= files
+                    wanted = files if is_whole else files - self._read
+                    if above is not None:
+                        wanted &= self._files_above(*above)
+                    rows = self._read_files(wanted, columns)
                 except FileNotFoundError:  # vacuumed after it was replaced
-                    self._handle = DeltaTable(self.uri)
+                    self._reopen()
                     continue
                 self._read = files
-                return table, is_whole
+                self._read_version = self.version
+                return NewRows(rows=rows, is_whole=is_whole, version=self._read_version)
         raise OSError(f"the files of {self.uri} are gone")
 
     def read(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> pa.Table:
@@ -172,17 +207,19 @@ class StoredTable:
                 try:
                     return self._read_files(files, columns)
                 except FileNotFoundError:
-                    self._handle = DeltaTable(self.uri)
+                    self._reopen()
         raise OSError(f"the files of {self.uri} are gone")
 
     def mark_read(self) -> None:
         """Lets the next :meth:`read_new` begin after the handle's version."""
         with self.lock:
             self._read = self._files()
+            self._read_version = self.version
 
     def is_upkeep_due(self, before: int) -> bool:
         """Whether the versions since ``before`` passed a mark where the writer does upkeep."""
-        return before // UPKEEP_EVERY != self._handle.version() // UPKEEP_EVERY
+        first, last = before + self._upkeep_offset, self.version + self._upkeep_offset
+        return first // UPKEEP_EVERY != last // UPKEEP_EVERY
 
     def upkeep(self, fold: Callable[[pa.Table], pa.Table | None] | None = None) -> None:
         """Removes replaced files, compacts or folds the rest, checkpoints, cleans the log.
@@ -217,18 +254,42 @@ class StoredTable:
                 self.refresh()
             except (DeltaError, OSError) as error:
                 _log.warning("upkeep of %s: %s", self.uri, error)
-                self._handle = DeltaTable(self.uri)
+                self._reopen()
+
+    def _reopen(self) -> None:
+        self._handle = DeltaTable(self.uri)
+        self._transactions.clear()
+
+    def _added(self, since: int, until: int) -> set[str] | None:
+        """The files that the commits after ``since`` up to ``until`` added, if they removed none. Local paths only.
+
+        None where that cannot be told from the commits: then the handle has to.
+        """
+        if self._log_directory is None or since < 0 or until - since > UPKEEP_EVERY:
+            return None
+        added: set[str] = set()
+        for version in range(since + 1, until + 1):
+            try:
+                text = self._log_directory.joinpath(f"{version:020d}.json").read_text("utf-8")
+            except FileNotFoundError:
+                return None
+            for line in text.splitlines():
+                action = json.loads(line)
+                if "remove" in action:
+                    return None
+                if "add" in action:
+                    added.add(unquote(action["add"]["path"]))
+        return added
 
     def _files(self) -> set[str]:
-        return set(self._handle.file_uris())
+        return {uri.rpartition("/")[2] for uri in self._handle.file_uris()}
 
     def _files_above(self, column: str, value: int) -> set[str]:
         actions = pa.table(self._handle.get_add_actions(flatten=True))
         paths = actions.column("path").to_pylist()
         newest = f"max.{column}"
         most = actions.column(newest).to_pylist() if newest in actions.column_names else [None] * len(paths)
-        names = {path for path, most_in in zip(paths, most, strict=True) if most_in is None or most_in > value}
-        return {file for file in self._files() if file.rpartition("/")[2] in names}
+        return {path for path, most_in in zip(paths, most, strict=True) if most_in is None or most_in > value}
 
     def _read_files(self, files: set[str], columns: list[str] | None) -> pa.Table:
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
@@ -240,7 +301,7 @@ class StoredTable:
                 if self._log_directory is not None
                 else pa_fs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table))
             )
-        names = sorted(files) if self._log_directory is not None else sorted(f.rpartition("/")[2] for f in files)
+        names = sorted(files) if self._log_directory is None else sorted(f"{self.uri}/{name}" for name in files)
         read = [pq.read_table(name, columns=columns, filesystem=self._filesystem, partitioning=None) for name in names]
         return pa.concat_tables([_conformed(table, schema) for table in read])
 

@@ -148,14 +148,14 @@ def test_a_table_behind_an_object_store_is_read_through_it(metastore: Metastore,
     assert table.latest_version() == 0
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     assert table.latest_version() == 1
-    rows, is_whole = table.read_new()
-    assert (rows.num_rows, is_whole) == (1, False)
+    new = table.read_new()
+    assert (new.rows.num_rows, new.is_whole, new.version) == (1, False, 1)
     assert table.read(above=("epoch", 1)).num_rows == 0
     metastore.commit(make.source_with_splits(2, "others", 1), based_on=metastore.snapshot())
     table.refresh()
     table.upkeep()
-    rows, is_whole = table.read_new()
-    assert (rows.num_rows, is_whole) == (2, True)
+    new = table.read_new()
+    assert (new.rows.num_rows, new.is_whole) == (2, True)
 
 
 def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(metastore: Metastore, warehouse: str, make) -> None:
