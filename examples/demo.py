@@ -21,11 +21,11 @@ from rich.text import Text
 
 from rw_sql import SqlError
 from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from rw_sql.cli.output import console_for, print_error, print_rows
+from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
+from rw_sql.cli.transcript import Transcript
 from rw_sql.environment import check_java
-from rw_sql.results import read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,19 +162,18 @@ def run(console: Console, scenario: Scenario) -> list[str]:
     wrong: list[str] = []
     pending = list(scenario.checks)
 
+    transcript = Transcript(console, choose_answer(console, is_confirmed=True, tokens=frozenset()))
+
     def show(statement: StatementText, result: DataFrame | None) -> None:
-        console.print(Text(statement.text.strip(), style="cyan"))
-        if result is not None:
-            print_rows(console, read_rows(result))
-        if statement.text.strip().rstrip(";").upper() == "FLUSH":
+        transcript.show(statement, result)
+        if statement.text.upper() == "FLUSH":
             wrong.extend(tell(console, pending.pop(0)(spark)))
-        console.print()
+            console.print()
 
     with spark_for(str(warehouse)) as spark:
         from rw_sql.scripts import run_statements
 
-        answer = choose_answer(console, is_confirmed=True, tokens=frozenset())
-        run_statements(spark, scenario.text, str(scenario.file), answer=answer, on_result=show)
+        run_statements(spark, scenario.text, str(scenario.file), answer=transcript.answer, on_result=show)
     return wrong + ["a FLUSH that did not run"] * len(pending)
 
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rich.text import Text
-
-from rw_sql.cli.output import console_for, print_rows
+from rw_sql.cli.output import console_for
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
+from rw_sql.cli.transcript import Transcript
 from rw_sql.errors import FILE_UNREADABLE, SqlError
-from rw_sql.results import read_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from rw_sql.session import StatementText
 
 
 def run_file(
@@ -29,19 +21,13 @@ def run_file(
     """
     text, name = read_script(script)
     console = console_for()
-    answer = choose_answer(console, is_confirmed=is_confirmed, tokens=tokens)
-
-    def show(statement: StatementText, result: DataFrame | None) -> None:
-        if not is_quiet:
-            console.print(Text(statement.text.strip(), style="cyan"))
-        if result is not None:
-            print_rows(console, read_rows(result))
-        console.print()
-
+    transcript = Transcript(
+        console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens), is_quiet=is_quiet
+    )
     with spark_for(warehouse) as spark:
         from rw_sql.scripts import run_statements
 
-        run_statements(spark, text, name, answer=answer, on_result=show)
+        run_statements(spark, text, name, answer=transcript.answer, on_result=transcript.show)
 
 
 def read_script(script: str) -> tuple[str, str | None]:
