@@ -56,7 +56,10 @@ def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, 
             made[option.spark] = _worded(option.key, value)
     if "kafka.group.id" in made:
         made.pop("groupIdPrefix", None)
-    return made | _security(spec, options)
+    security = _security(spec, options)
+    if security.get("kafka.sasl.mechanism") != "GSSAPI":
+        made.pop("kafka.sasl.kerberos.service.name", None)
+    return made | security
 
 
 def call_timeout(spec: ConnectorSpec, options: Mapping[str, str], limit: float) -> float:
@@ -136,8 +139,6 @@ def _security(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]
         mechanism = options.get("properties.sasl.mechanism", "GSSAPI").strip().upper()
         made["kafka.sasl.mechanism"] = mechanism
         made["kafka.sasl.jaas.config"] = _jaas(mechanism, options)
-    else:
-        made.pop("kafka.sasl.kerberos.service.name", None)
     return made
 
 

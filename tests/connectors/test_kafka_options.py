@@ -1,0 +1,223 @@
+"""A Kafka source's options: what fits together, and their words in librdkafka and in Spark's reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.connectors.base import SplitState, UpstreamSplit
+from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.connectors.kafka_properties import admin_properties, call_timeout, spark_options
+from rw_sql.connectors.kafka_reader import assignment
+from rw_sql.connectors.spec import OptionError, load_spec
+from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KAFKA = KafkaConnector()
+SPEC = load_spec("kafka")
+PLAIN = {"properties.bootstrap.server": "a:9092, b:9093", "topic": "orders"}
+LOGIN = {
+    **PLAIN,
+    "properties.security.protocol": "SASL_SSL",
+    "properties.sasl.mechanism": "scram-sha-512",
+    "properties.sasl.username": "reader",
+    "properties.sasl.password": 'a"b\\c',
+}
+
+
+def test_plain_options_in_both_languages() -> None:
+    options = {**PLAIN, "properties.client.id": "x", "group.id.prefix": "g", "properties.message.max.bytes": "2000000"}
+    assert admin_properties(SPEC, options) == {
+        "bootstrap.servers": "a:9092, b:9093",
+        "client.id": "x",
+        "message.max.bytes": "2000000",
+    }
+    assert spark_options(SPEC, options) == {
+        "kafka.bootstrap.servers": "a:9092, b:9093",
+        "kafka.client.id": "x",
+        "groupIdPrefix": "g",
+        "kafka.max.partition.fetch.bytes": "2000000",
+        "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": "20",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+
+
+def test_a_fixed_group_takes_the_place_of_the_prefix() -> None:
+    made = spark_options(SPEC, {**PLAIN, "group.id": "one", "group.id.prefix": "g"})
+    assert made["kafka.group.id"] == "one"
+    assert "groupIdPrefix" not in made
+
+
+def test_every_option_of_the_consumer_alone_is_kept_from_the_administrative_client() -> None:
+    options = {
+        **PLAIN,
+        "properties.fetch.wait.max.ms": "5",
+        "properties.queued.min.messages": "1",
+        "properties.isolation.level": "read_uncommitted",
+        "properties.enable.auto.commit": "false",
+    }
+    KAFKA.check_options(options)
+    assert admin_properties(SPEC, options) == {"bootstrap.servers": "a:9092, b:9093"}
+    assert spark_options(SPEC, options)["kafka.isolation.level"] == "read_uncommitted"
+    assert spark_options(SPEC, options)["kafka.fetch.max.wait.ms"] == "5"
+
+
+def test_log_in_becomes_a_jaas_line() -> None:
+    KAFKA.check_options(LOGIN)
+    made = spark_options(SPEC, LOGIN)
+    assert made["kafka.security.protocol"] == "SASL_SSL"
+    assert made["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
+    assert made["kafka.sasl.jaas.config"] == (
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="reader" password="a\\"b\\\\c";'
+    )
+    assert admin_properties(SPEC, LOGIN)["security.protocol"] == "sasl_ssl"
+
+
+def test_kerberos_becomes_a_jaas_line() -> None:
+    options = {
+        **PLAIN,
+        "properties.security.protocol": "sasl_plaintext",
+        "properties.sasl.mechanism": "GSSAPI",
+        "properties.sasl.kerberos.keytab": "/etc/k",
+        "properties.sasl.kerberos.principal": "p@R",
+    }
+    KAFKA.check_options(options)
+    made = spark_options(SPEC, options)
+    assert 'keyTab="/etc/k" principal="p@R";' in made["kafka.sasl.jaas.config"]
+    assert made["kafka.sasl.kerberos.service.name"] == "kafka"
+
+
+def test_certificates_become_pem_stores(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("AUTHORITY")
+    (tmp_path / "key").write_text("KEY")
+    options = {
+        **PLAIN,
+        "properties.security.protocol": "ssl",
+        "properties.ssl.ca.location": str(tmp_path / "ca"),
+        "properties.ssl.certificate.pem": "CERTIFICATE",
+        "properties.ssl.key.location": str(tmp_path / "key"),
+        "properties.ssl.key.password": "secret",
+        "properties.ssl.endpoint.identification.algorithm": "none",
+    }
+    KAFKA.check_options(options)
+    made = spark_options(SPEC, options)
+    assert {key: value for key, value in made.items() if ".ssl." in key} == {
+        "kafka.ssl.endpoint.identification.algorithm": "",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.certificates": "AUTHORITY",
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.certificate.chain": "CERTIFICATE",
+        "kafka.ssl.keystore.key": "KEY",
+        "kafka.ssl.key.password": "secret",
+    }
+
+
+def test_a_certificate_that_cannot_be_read_is_named() -> None:
+    options = {**PLAIN, "properties.security.protocol": "ssl", "properties.ssl.ca.location": "/nowhere/ca"}
+    with pytest.raises(OptionError) as caught:
+        spark_options(SPEC, options)
+    assert caught.value.key == "properties.ssl.ca.location"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "message"),
+    [
+        ({"properties.bootstrap.server": "a"}, "properties.bootstrap.server", "must be a list of host:port, not 'a'"),
+        ({"properties.bootstrap.server": "a:99999"}, "properties.bootstrap.server", "not 'a:99999'"),
+        ({"properties.bootstrap.server": "a:9092,"}, "properties.bootstrap.server", "not ''"),
+        ({"topic": "a b"}, "topic", "which is no topic"),
+        ({"topic": ".."}, "topic", "which is no topic"),
+        ({"scan.startup.mode": "timestamp"}, "scan.startup.mode", 'missing property "scan.startup.timestamp.millis"'),
+        ({"scan.startup.timestamp.millis": "5"}, "scan.startup.timestamp.millis", "has no meaning"),
+        ({"properties.sasl.username": "u"}, "properties.sasl.username", "has no meaning"),
+        ({"properties.ssl.ca.pem": "x"}, "properties.ssl.ca.pem", "has no meaning"),
+        (
+            {"properties.security.protocol": "sasl_ssl", "properties.sasl.mechanism": "PLAIN"},
+            "properties.sasl.mechanism",
+            'property "properties.sasl.username" is needed to log in by PLAIN',
+        ),
+        (
+            {"properties.security.protocol": "ssl", "properties.ssl.ca.pem": "x", "properties.ssl.ca.location": "y"},
+            "properties.ssl.ca.location",
+            "exclude each other",
+        ),
+        (
+            {"properties.security.protocol": "ssl", "properties.ssl.key.pem": "x"},
+            "properties.ssl.key.pem",
+            "a client's key needs its certificate too",
+        ),
+        (
+            {"properties.enable.ssl.certificate.verification": "false"},
+            "properties.enable.ssl.certificate.verification",
+            "one of true",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_together(changes: dict[str, str], key: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        KAFKA.check_options({**PLAIN, **changes})
+    assert caught.value.key == key
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize("server", ["a:1", "10.0.0.1:9092,b-c.d:65535", "[::1]:9092", "SASL_SSL://a:1"])
+def test_addresses_that_are_accepted(server: str) -> None:
+    KAFKA.check_options({**PLAIN, "properties.bootstrap.server": server})
+
+
+def test_a_look_takes_no_longer_than_asked() -> None:
+    assert call_timeout(SPEC, PLAIN, 10) == 10
+    assert call_timeout(SPEC, {"properties.sync.call.timeout": "2s"}, 10) == 2
+    assert call_timeout(SPEC, {"properties.sync.call.timeout": "60s"}, 10) == 10
+
+
+def test_where_a_split_begins() -> None:
+    split = UpstreamSplit(split="orders:0", start=3, end=9)
+    assert KAFKA.start_offset(PLAIN, split, {}) == 3
+    assert KAFKA.start_offset({**PLAIN, "scan.startup.mode": "Latest"}, split, {}) == 9
+    by_time = {**PLAIN, "scan.startup.mode": "timestamp", "scan.startup.timestamp.millis": "1700000000000"}
+    assert KAFKA.start_offset(by_time, split, {"orders:0": 5}) == 5
+    assert KAFKA.startup_time(by_time) == 1700000000000
+    assert KAFKA.startup_time(PLAIN) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "written", "split"),
+    [
+        ("orders", "0", "orders:0"),
+        ("orders", "007", "orders:7"),
+        ("orders", "orders:12", "orders:12"),
+        ("orders", "other.topic:1", "other.topic:1"),
+        ("a,b", "b:1", "b:1"),
+    ],
+)
+def test_splits_as_statements_write_them(topic: str, written: str, split: str) -> None:
+    assert KAFKA.resolve_split({**PLAIN, "topic": topic}, written) == split
+    assert KAFKA.split_topic(split) == split.split(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("topic", "written", "hint"),
+    [
+        ("a,b", "1", "write the topic too: 'a:1'"),
+        ("orders", "x", "a split is named topic:partition, as 'orders:0'"),
+        ("orders", "orders:-1", "a split is named topic:partition, as 'orders:0'"),
+        ("orders", "orders:٣", "a split is named topic:partition, as 'orders:0'"),
+        ("orders", "", "a split is named topic:partition, as 'orders:0'"),
+    ],
+)
+def test_what_is_no_split(topic: str, written: str, hint: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        KAFKA.resolve_split({**PLAIN, "topic": topic}, written)
+    assert (caught.value.code, caught.value.hint) == ("RW209", hint)
+
+
+def test_positions_go_to_spark_and_back() -> None:
+    positions = {split: SplitState(split=split, offset=at) for split, at in {"b:10": 7, "b:2": 0, "a.b-c:0": 5}.items()}
+    assign, starting = assignment(positions)
+    assert assign == '{"b": [2, 10], "a.b-c": [0]}'
+    assert KAFKA.read_positions(starting) == {"b:10": 7, "b:2": 0, "a.b-c:0": 5}

@@ -1,0 +1,163 @@
+"""Looking at real brokers: bounds, times, what is missing, what answers late or never."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, delete_records, delete_topic, produce
+from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = pytest.mark.kafka
+
+KAFKA = KafkaConnector()
+
+
+def options(broker: BrokerInfo, topic: str, **more: str) -> dict[str, str]:
+    return {"properties.bootstrap.server": broker.bootstrap, "topic": topic, **more}
+
+
+def bounds(broker: BrokerInfo, topic: str) -> dict[str, tuple[int, int]]:
+    upstream = KAFKA.look(options(broker, topic))
+    assert upstream.error is None
+    return {split: (found.start, found.end) for split, found in upstream.splits.items()}
+
+
+def test_bounds_of_every_partition(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 3)
+    produce(broker.bootstrap, topic_name, [Record(value=b"x", partition=n % 2) for n in range(7)])
+    delete_records(broker.bootstrap, topic_name, {0: 3})
+    assert bounds(broker, topic_name) == {
+        f"{topic_name}:0": (3, 4),
+        f"{topic_name}:1": (0, 3),
+        f"{topic_name}:2": (0, 0),
+    }
+
+
+def test_several_topics_and_one_that_is_missing(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 2)
+    create_topic(broker.bootstrap, f"{topic_name}.b", 1)
+    upstream = KAFKA.look(options(broker, f"{topic_name}, {topic_name}.none, {topic_name}.b"))
+    assert upstream.is_reachable
+    assert upstream.cluster == broker.cluster_id
+    assert upstream.missing == (f"{topic_name}.none",)
+    assert set(upstream.splits) == {f"{topic_name}:0", f"{topic_name}:1", f"{topic_name}.b:0"}
+
+
+def test_a_topic_made_again_under_its_name_has_another_incarnation(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    before = KAFKA.look(options(broker, topic_name)).splits[f"{topic_name}:0"]
+    delete_topic(broker.bootstrap, topic_name)
+    assert KAFKA.look(options(broker, topic_name)).missing == (topic_name,)
+    create_topic(broker.bootstrap, topic_name, 1)
+    after = KAFKA.look(options(broker, topic_name)).splits[f"{topic_name}:0"]
+    assert before.incarnation is not None
+    assert after.incarnation not in (None, before.incarnation)
+    assert after.cluster == before.cluster
+
+
+def test_partitions_that_are_added_appear(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    before = KAFKA.look(options(broker, topic_name)).splits
+    add_partitions(broker.bootstrap, topic_name, 3)
+    after = KAFKA.look(options(broker, topic_name)).splits
+    assert sorted(after) == [f"{topic_name}:{n}" for n in range(3)]
+    assert {split.incarnation for split in after.values()} == {before[f"{topic_name}:0"].incarnation}
+
+
+def test_another_cluster_is_told_apart(broker: BrokerInfo, second_broker: BrokerInfo, topic_name: str) -> None:
+    for one in (broker, second_broker):
+        create_topic(one.bootstrap, topic_name, 1)
+    clusters = [KAFKA.look(options(one, topic_name)).cluster for one in (broker, second_broker)]
+    assert clusters == [broker.cluster_id, second_broker.cluster_id]
+    assert clusters[0] != clusters[1]
+
+
+def test_offsets_at_a_time(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 2)
+    produce(
+        broker.bootstrap,
+        topic_name,
+        [Record(value=b"x", partition=0, timestamp_ms=1_700_000_000_000 + 1000 * n) for n in range(5)],
+    )
+    splits = [f"{topic_name}:0", f"{topic_name}:1"]
+
+    def at(milliseconds: int) -> list[int]:
+        return [KAFKA.offsets_at(options(broker, topic_name), milliseconds, splits)[split] for split in splits]
+
+    assert at(0) == [0, 0]
+    assert at(1_700_000_002_000) == [2, 0]
+    assert at(1_700_000_002_001) == [3, 0]
+    assert at(1_800_000_000_000) == [5, 0]
+
+
+def test_offsets_of_a_topic_that_is_missing(broker: BrokerInfo, topic_name: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        KAFKA.offsets_at(options(broker, topic_name), 5, [f"{topic_name}:0"])
+    assert caught.value.code == "RW402"
+
+
+def test_the_end_of_a_transaction_that_is_open_is_not_seen(broker: BrokerInfo, topic_name: str) -> None:
+    from confluent_kafka import Producer
+
+    create_topic(broker.bootstrap, topic_name, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic_name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic_name, b"x")
+    producer.flush(30)
+    split = f"{topic_name}:0"
+    uncommitted = {"properties.isolation.level": "read_uncommitted"}
+    assert KAFKA.look(options(broker, topic_name)).splits[split].end == 0
+    assert KAFKA.look(options(broker, topic_name, **uncommitted)).splits[split].end == 1
+    producer.commit_transaction(30)
+    deadline = time.monotonic() + 30  # the broker writes the transaction's end after it has answered
+    while (end := KAFKA.look(options(broker, topic_name)).splits[split].end) == 0 and time.monotonic() < deadline:
+        pass
+    assert end == 2
+
+
+def test_a_broker_that_refuses_is_told_soon(topic_name: str) -> None:
+    began = time.monotonic()
+    upstream = KAFKA.look({"properties.bootstrap.server": "127.0.0.1:1", "topic": topic_name})
+    assert not upstream.is_reachable
+    assert upstream.error is not None
+    assert "127.0.0.1:1" in upstream.error
+    assert "Connection refused" in upstream.error
+    assert time.monotonic() - began < 5
+
+
+def test_a_broker_that_never_answers_is_told_within_the_limit(topic_name: str) -> None:
+    import socket
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        upstream = KAFKA.look({"properties.bootstrap.server": address, "topic": topic_name}, timeout=2)
+        assert time.monotonic() - began < 4
+        assert upstream.error is not None
+        assert address in upstream.error
+        with pytest.raises(SqlError) as caught:
+            KAFKA.offsets_at(
+                {"properties.bootstrap.server": address, "topic": topic_name}, 5, [f"{topic_name}:0"], timeout=1
+            )
+        assert caught.value.code == "RW401"
+
+
+def test_a_name_that_does_not_resolve_is_told(topic_name: str) -> None:
+    upstream = KAFKA.look({"properties.bootstrap.server": "no-such-host.invalid:9092", "topic": topic_name})
+    assert upstream.error is not None
+    assert "no-such-host.invalid:9092" in upstream.error
+
+
+def test_nothing_is_printed_when_brokers_fail(capfd: pytest.CaptureFixture[str]) -> None:
+    KAFKA.look({"properties.bootstrap.server": "127.0.0.1:1", "topic": "t"}, timeout=1)
+    assert capfd.readouterr() == ("", "")

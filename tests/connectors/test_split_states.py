@@ -1,0 +1,67 @@
+"""Split states as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.codec import MAX_OFFSET, decode_state, encode_state
+from rw_sql.errors import SqlError
+
+words = st.none() | st.text(max_size=30)
+offsets = st.integers(min_value=0, max_value=MAX_OFFSET)
+
+
+@given(offsets, words, words)
+def test_what_is_encoded_is_decoded(offset: int, cluster: str | None, incarnation: str | None) -> None:
+    state = SplitState(split="orders:0", offset=offset, cluster=cluster, incarnation=incarnation)
+    text = encode_state(state)
+    assert decode_state("orders:0", text) == state
+    assert list(json.loads(text)) == sorted(json.loads(text))
+
+
+@given(offsets)
+def test_a_bare_number_is_an_offset(offset: int) -> None:
+    assert decode_state("s", f" {offset} ") == SplitState(split="s", offset=offset)
+
+
+@given(st.text())
+def test_any_text_is_a_state_or_a_coded_error(text: str) -> None:
+    assert _offset_or_code(text) in (None, "RW210")
+
+
+def _offset_or_code(text: str) -> str | None:
+    try:
+        state = decode_state("s", text)
+    except SqlError as error:
+        return error.code
+    return None if 0 <= state.offset <= MAX_OFFSET else f"offset {state.offset}"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("-1", "the offset -1 is negative"),
+        ("9223372036854775808", "the offset is greater than any record's"),
+        ("1" * 5000, "the offset is greater than any record's"),
+        ("abc", "'abc' is neither a number nor JSON"),
+        ("", "'' is neither a number nor JSON"),
+        ("[1]", "'[1]' is not an object with an offset"),
+        ("null", "'null' is not an object with an offset"),
+        ("{}", "the field offset is missing"),
+        ('{"offset": "5"}', "the offset '5' is not a whole number"),
+        ('{"offset": 1.5}', "the offset '1.5' is not a whole number"),
+        ('{"offset": true}', "the offset 'True' is not a whole number"),
+        ('{"offset": 1, "topic": "t"}', "it has no field 'topic'; its fields are offset, cluster, incarnation"),
+        ('{"offset": 1, "cluster": 7}', "the field cluster is not a text"),
+    ],
+)
+def test_what_is_wrong_with_a_state_is_said(text: str, what: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        decode_state("orders:0", text)
+    assert caught.value.code == "RW210"
+    assert caught.value.message == f'invalid state of split "orders:0": {what}'
