@@ -123,6 +123,7 @@ def compare_flights(spark: SparkSession, expected: flights.Expected) -> list[Com
             count(spark, "SELECT count(*) - count(DISTINCT day, carrier, flight, origin) FROM departures"),
             expected.repeated,
         ),
+        ("starts of each view's query", starts_of_views(spark), {1}),
     ]
 
 
@@ -147,7 +148,13 @@ def compare_made_up_rows(spark: SparkSession, expected: made_up_rows.Expected) -
         ("rows", count(spark, "SELECT count(*) FROM all_rows"), expected.rows),
         ("rows of each group", by_group, expected.by_group),
         ("rows read twice", count(spark, "SELECT count(*) - count(DISTINCT id) FROM all_rows"), expected.repeated),
+        ("starts of each view's query", starts_of_views(spark), {1}),
     ]
+
+
+def starts_of_views(spark: SparkSession) -> set[int]:
+    """How often the queries of the views were started: once, as long as the move leaves them and their state alone."""
+    return {job.run for job in spark.sql("SHOW JOBS").collect() if job.kind == "materialized_view"}
 
 
 def count(spark: SparkSession, query: str) -> int:
@@ -181,13 +188,25 @@ def tell(console: Console, compared: list[Compared]) -> list[str]:
     """Prints each comparison and returns the names of those that differ."""
     wrong = []
     for name, seen, wanted in compared:
-        size = f"{len(wanted)} values" if isinstance(wanted, dict) else f"{wanted:,}"
         if seen == wanted:
-            console.print(Text(f"  ✓ {name}: {size}, as in the data", style="green"))
+            console.print(Text(f"  ✓ {name}: {brief(seen)}, as it should be", style="green"))
         else:
             wrong.append(name)
-            console.print(Text(f"  ✗ {name}: {seen}, and the data say {wanted}", style="bold red"))
+            console.print(Text(f"  ✗ {name}: {seen}, and should be {wanted}", style="bold red"))
     return wrong
+
+
+def brief(value: object) -> str:
+    """A figure as it is read, several of them as their number."""
+    match value:
+        case int():
+            return f"{value:,}"
+        case dict():
+            return f"all {len(value)}"
+        case set():
+            return ", ".join(str(one) for one in sorted(value))
+        case _:
+            return str(value)
 
 
 def free_port_like(port: int) -> int:
