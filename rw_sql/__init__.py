@@ -37,6 +37,6 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext rw_sql``: brings the ``%%rw`` cell magic."""
-    from rw_sql.magics import load
+    from importlib import import_module
 
-    load(shell)
+    import_module("rw_sql.magics").load(shell)
