@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from rw_sql.syntax.statements.connection import CreateConnection
+from rw_sql.syntax.statements.sink import CreateSink
 from rw_sql.syntax.statements.source import CreateSource
+from rw_sql.syntax.statements.table import CreateTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.syntax.statements.common import Option, OptionKey
 
-WithOptions = TypeVar("WithOptions", bound=CreateSource)
+WithOptions = TypeVar("WithOptions", bound=CreateSource | CreateTable | CreateSink | CreateConnection)
 
 
 def merge_options(

@@ -33,22 +33,27 @@ def describe(terminal: str) -> str:
     return f'"{sign}"' if sign else terminal.replace("_", " ")
 
 
+def found(token: Token) -> str:
+    """What stood there, as an error says it."""
+    return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
+
+
 def syntax_error(parser: Parser, token: Token) -> SqlError:
     """The error for a token that cannot stand where it does."""
     accepted = parser.accepted()
     keywords = sorted(describe(t) for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     values = sorted(describe(t) for t in accepted if t in _DESCRIBED and t != "$END")
     signs = sorted(describe(t) for t in accepted if t in _SIGN_OF)
-    found = "the end" if token.kind == END else token.text.split("\n")[0][:40]
+    met = found(token)
     listed = values + keywords + signs
     if "$END" in accepted:
         listed.append(_DESCRIBED["$END"])
     if len(listed) == 1:
-        message, hint = f"expected {listed[0]}, found: {found}", None
+        message, hint = f"expected {listed[0]}, found: {met}", None
     elif len(listed) <= 3:
-        message, hint = f"expected {', '.join(listed[:-1])} or {listed[-1]}, found: {found}", None
+        message, hint = f"expected {', '.join(listed[:-1])} or {listed[-1]}, found: {met}", None
     else:
-        message = f"unexpected {found}" if token.kind == END else f'unexpected "{found}"'
+        message = f"unexpected {met}" if token.kind == END else f'unexpected "{met}"'
         shown = listed[:_MOST_LISTED] + (["…"] if len(listed) > _MOST_LISTED else [])
         hint = f"expected one of: {', '.join(shown)}"
     if token.kind == WORD:

@@ -1,4 +1,4 @@
-"""When a name needs quotes, and how texts are quoted."""
+"""Which words can be names, when a name needs quotes, and how texts are quoted."""
 
 from __future__ import annotations
 
@@ -6,117 +6,25 @@ import re
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
-RESERVED = frozenset(
-    [
-        "all",
-        "alter",
-        "and",
-        "any",
-        "array",
-        "as",
-        "asc",
-        "asymmetric",
-        "both",
-        "by",
-        "case",
-        "cast",
-        "check",
-        "collate",
-        "column",
-        "constraint",
-        "create",
-        "cross",
-        "current_catalog",
-        "current_date",
-        "current_role",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "default",
-        "deferrable",
-        "desc",
-        "distinct",
-        "do",
-        "else",
-        "end",
-        "except",
-        "exists",
-        "explain",
-        "false",
-        "fetch",
-        "for",
-        "foreign",
-        "from",
-        "full",
-        "grant",
-        "group",
-        "having",
-        "if",
-        "in",
-        "include",
-        "initially",
-        "inner",
-        "intersect",
-        "into",
-        "is",
-        "join",
-        "key",
-        "lateral",
-        "leading",
-        "left",
-        "like",
-        "limit",
-        "localtime",
-        "localtimestamp",
-        "natural",
-        "not",
-        "null",
-        "offset",
-        "on",
-        "only",
-        "or",
-        "order",
-        "outer",
-        "placing",
-        "primary",
-        "references",
-        "returning",
-        "right",
-        "secret",
-        "select",
-        "session_user",
-        "set",
-        "show",
-        "similar",
-        "some",
-        "struct",
-        "symmetric",
-        "table",
-        "then",
-        "to",
-        "trailing",
-        "true",
-        "union",
-        "unique",
-        "unsafe",
-        "update",
-        "user",
-        "using",
-        "values",
-        "variadic",
-        "watermark",
-        "when",
-        "where",
-        "window",
-        "with",
-    ]
-)
-"""Words that are printed in quotes where they are names: reserved in PostgreSQL, or able to begin a clause of ours."""
+RESERVED = frozenset({
+    "ALL", "ANALYSE", "ANALYZE", "AND", "ANY", "ARRAY", "AS", "ASC", "ASYMMETRIC", "AUTHORIZATION", "BINARY", "BOTH",
+    "CASE", "CAST", "CHECK", "COLLATE", "COLLATION", "COLUMN", "CONCURRENTLY", "CONSTRAINT", "CREATE", "CROSS",
+    "DEFAULT", "DEFERRABLE", "DESC", "DISTINCT", "DO", "ELSE", "END", "EXCEPT", "FALSE", "FETCH", "FOR", "FOREIGN",
+    "FREEZE", "FROM", "FULL", "GRANT", "GROUP", "HAVING", "ILIKE", "IN", "INITIALLY", "INNER", "INTERSECT", "INTO",
+    "IS", "ISNULL", "JOIN", "LATERAL", "LEADING", "LEFT", "LIKE", "LIMIT", "NATURAL", "NOT", "NOTNULL", "NULL",
+    "OFFSET", "ON", "ONLY", "OR", "ORDER", "OUTER", "OVERLAPS", "PLACING", "PRIMARY", "REFERENCES", "RETURNING",
+    "RIGHT", "SELECT", "SIMILAR", "SOME", "SYMMETRIC", "TABLE", "TABLESAMPLE", "THEN", "TO", "TRAILING", "TRUE",
+    "UNION", "UNIQUE", "USING", "VARIADIC", "VERBOSE", "WHEN", "WHERE", "WINDOW", "WITH",
+})  # fmt: skip
+"""PostgreSQL's reserved words: names only in quotes."""
+
+_QUOTED = RESERVED | {"COLUMN", "CONNECTOR", "FIXED", "IF", "LOCAL", "NONE", "SECRET", "SESSION", "TIME", "WATERMARK"}
+"""Words that are printed in quotes where they are names: some of ours begin a clause where a name could stand too."""
 
 
 def quoted(name: str) -> str:
     """A name as it must be written: in quotes only where it needs them."""
-    if _PLAIN.match(name) and name not in RESERVED:
+    if _PLAIN.match(name) and name.upper() not in _QUOTED:
         return name
     return '"' + name.replace('"', '""') + '"'
 

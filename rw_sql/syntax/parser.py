@@ -10,12 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 from rw_sql.syntax.capture import CAPTURE
-from rw_sql.syntax.expected import syntax_error
+from rw_sql.syntax.expected import found, syntax_error
+from rw_sql.syntax.names import RESERVED
 from rw_sql.syntax.rules import RULES
 from rw_sql.syntax.scan import END, NUMBER, PUNCTUATION, QUOTED, STRING, WORD, Token
 from rw_sql.syntax.table import SIGNS, Reduction, tables
 
-_KINDS = {STRING: "STRING", NUMBER: "NUMBER", QUOTED: "NAME", END: "$END"}
+_KINDS = {STRING: "STRING", NUMBER: "NUMBER"}
+_ONLY_BEFORE = {
+    "AS_QUERY": frozenset({"SELECT", "WITH", "VALUES", "("}),
+    "FIXED": frozenset({"("}),
+    "MAP": frozenset({"("}),
+}
+"""Keywords that are names unless one of these follows."""
 
 
 class Parser:
@@ -46,7 +53,10 @@ class Parser:
                     break
                 if action is None:
                     raise syntax_error(self, token)
-                self.reduce(action)
+                try:
+                    self.reduce(action)
+                except SqlError as error:
+                    raise _placed(error, token)  # noqa: B904 - the same error, told where it stands
                 if states[-1] == accept and terminal == "$END":
                     return self.values[-1]
 
@@ -88,16 +98,18 @@ class Parser:
         if kind == WORD:
             row = self.tables.actions[self.states[-1]]
             for name, words in self.tables.spelled.get(token.upper, ()):
-                if name in row and self.follows(words) and self.can_shift(name):
+                if name in row and self.follows(name, words) and self.can_shift(name):
                     self.at += len(words)
                     return name, token
             self.at += 1
-            return "NAME", token
+            return ("WORD" if token.upper in RESERVED or not self.can_shift("NAME") else "NAME"), token
         if kind == END:
             return "$END", token
         self.at += 1
         if kind == PUNCTUATION:
             return SIGNS.get(token.text, token.text), token
+        if kind == QUOTED:
+            return ("NAME" if self.can_shift("NAME") else "WORD"), token
         return _KINDS.get(kind, kind), token
 
     def end(self) -> Token:
@@ -109,12 +121,16 @@ class Parser:
         column = before.column + len(before.text) if not lines else len(before.text) - before.text.rfind("\n")
         return Token(END, "", "", before.end, before.end, before.line + lines, column)
 
-    def follows(self, words: tuple[str, ...]) -> bool:
-        """Whether the next tokens are these words."""
+    def follows(self, terminal: str, words: tuple[str, ...]) -> bool:
+        """Whether the next tokens are the keyword's words, and what stands behind them lets them be that keyword."""
         at, tokens = self.at, self.tokens
-        if at + len(words) > self.last:
+        after = at + len(words)
+        if after > self.last:
             return False
-        return all(tokens[at + i].upper == word and tokens[at + i].kind == WORD for i, word in enumerate(words))
+        if not all(tokens[at + i].upper == word and tokens[at + i].kind == WORD for i, word in enumerate(words)):
+            return False
+        needed = _ONLY_BEFORE.get(terminal)
+        return needed is None or (after < self.last and tokens[after].upper in needed)
 
     def can_shift(self, terminal: str) -> bool:
         """Whether the grammar takes this terminal now. States share lookaheads, so reductions are played through."""
@@ -135,3 +151,12 @@ class Parser:
     def accepted(self) -> set[str]:
         """Every terminal that the grammar takes now."""
         return {terminal for terminal in self.tables.actions[self.states[-1]] if self.can_shift(terminal)}
+
+
+def _placed(error: SqlError, token: Token) -> SqlError:
+    """The error of a rule; one that names no place means what stands behind the rule."""
+    if error.span is None:
+        error.span = token.span
+        if error.message.startswith("expected "):
+            error.message += f", found: {found(token)}"
+    return error

@@ -12,7 +12,7 @@ from rw_sql.assets import list_assets, read_asset
 CAPTURES = ("OPTION_KEY", "QUERY", "EXPRESSION")
 """Terminals that the parser cuts out of the text where the grammar asks for them."""
 
-VALUES = frozenset({"NAME", "STRING", "NUMBER", *CAPTURES})
+VALUES = frozenset({"NAME", "WORD", "STRING", "NUMBER", *CAPTURES})
 """Terminals that carry a value. All others are keywords and signs."""
 
 SIGNS = {
@@ -111,7 +111,7 @@ def build_tables(text: str) -> Tables:
 def _spelled(keywords: frozenset[str]) -> dict[str, tuple[tuple[str, tuple[str, ...]], ...]]:
     found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
     for keyword in sorted(keywords, key=lambda k: (-k.count("_"), k)):
-        words = tuple(keyword.split("_"))
+        words = ("AS",) if keyword == "AS_QUERY" else tuple(keyword.split("_"))
         found.setdefault(words[0], []).append((keyword, words))
     return {word: tuple(listed) for word, listed in found.items()}
 

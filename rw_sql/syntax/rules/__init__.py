@@ -7,19 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.syntax.rules.alter import ALTER_RULES
+from rw_sql.syntax.rules.columns import COLUMN_RULES
+from rw_sql.syntax.rules.connection import CONNECTION_RULES
 from rw_sql.syntax.rules.materialized_view import MATERIALIZED_VIEW_RULES
 from rw_sql.syntax.rules.parts import PART_RULES
 from rw_sql.syntax.rules.session import SESSION_RULES
+from rw_sql.syntax.rules.sink import SINK_RULES
 from rw_sql.syntax.rules.source import SOURCE_RULES
+from rw_sql.syntax.rules.table import TABLE_RULES
 from rw_sql.syntax.rules.types import TYPE_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 RULES: dict[str, Callable[..., Any]] = {
-    **PART_RULES,
-    **TYPE_RULES,
-    **SOURCE_RULES,
+    **ALTER_RULES,
+    **COLUMN_RULES,
+    **CONNECTION_RULES,
     **MATERIALIZED_VIEW_RULES,
+    **PART_RULES,
     **SESSION_RULES,
+    **SINK_RULES,
+    **SOURCE_RULES,
+    **TABLE_RULES,
+    **TYPE_RULES,
 }

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.syntax.rules.parts import query, refuse_twice
-from rw_sql.syntax.statements.materialized_view import CreateMaterializedView, DropMaterializedView
+from rw_sql.syntax.rules.parts import query
+from rw_sql.syntax.statements.materialized_view import (
+    CreateMaterializedView,
+    DropMaterializedView,
+    RebuildMaterializedView,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def create_materialized_view(
+    or_replace: bool | None,
     if_not_exists: bool | None,
     name: Name,
     columns: tuple[str, ...],
@@ -26,23 +31,23 @@ def create_materialized_view(
         name=name,
         query=query(text),
         if_not_exists=bool(if_not_exists),
+        or_replace=bool(or_replace),
         columns=columns,
         options=options,
         is_emit_on_window_close=bool(is_emit_on_window_close),
     )
 
 
-def column_names(*names: Token) -> tuple[str, ...]:
-    refuse_twice("column", [(n.value, n.span) for n in names])
-    return tuple(n.value for n in names)
-
-
 def drop_materialized_view(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropMaterializedView:
     return DropMaterializedView(name=name, if_exists=bool(if_exists), is_cascade=bool(is_cascade))
 
 
+def rebuild_materialized_view(name: Name, reason: str | None) -> RebuildMaterializedView:
+    return RebuildMaterializedView(name=name, reason=reason)
+
+
 MATERIALIZED_VIEW_RULES: dict[str, Callable[..., Any]] = {
     "create_materialized_view": create_materialized_view,
-    "column_names": column_names,
+    "rebuild_materialized_view": rebuild_materialized_view,
     "drop_materialized_view": drop_materialized_view,
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_OPTION, UNKNOWN_OPTION, Span, SqlError, near_names
+from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_OPTION, SYNTAX_ERROR, UNKNOWN_OPTION, Span, SqlError, near_names
 from rw_sql.syntax.free_text import check_expression, check_query
+from rw_sql.syntax.names import quoted
 from rw_sql.syntax.scan import QUOTED, Token
 from rw_sql.syntax.statements.common import (
     ConnectionValue,
@@ -77,8 +78,35 @@ def number_value(token: Token) -> NumberValue:
     return NumberValue(text=token.value, span=token.span)
 
 
-def word_value(token: Token) -> WordValue:
+def word_value(token: Token) -> WordValue | TextValue:
+    """A bare word, or a text in double quotes, which is a text like any other where values stand."""
+    if token.kind == QUOTED:
+        return TextValue(text=token.value, span=token.span)
     return WordValue(text=token.value, span=token.span)
+
+
+def constant(token: Token) -> WordValue:
+    return WordValue(text=token.value, span=token.span)
+
+
+def edge(before: Name, after: Name) -> str:
+    return f"{_dotted(before)} -> {_dotted(after)}"
+
+
+def _dotted(written: Name) -> str:
+    return ".".join(quoted(part) for part in written.parts)
+
+
+def edges(*listed: str) -> str:
+    return ", ".join(listed)
+
+
+def fixed_order(listed: str) -> WordValue:
+    return WordValue(text=f"FIXED({listed})")
+
+
+def name_value(written: Name) -> Name:
+    return written
 
 
 def null_value() -> NullValue:
@@ -93,10 +121,34 @@ def secret_file_value(secret: Name) -> SecretValue:
     return SecretValue(secret=secret, is_file=True, span=secret.span)
 
 
-def option(key: Token, value: OptionValue) -> Option:
-    if key.value == "connection" and isinstance(value, WordValue):
-        value = ConnectionValue(connection=Name(parts=(value.text,), span=value.span), span=value.span)
-    return Option(key=key.value, value=value, span=joined(key.span, value.span))
+def option(key: Token, value: OptionValue | Name) -> Option:
+    if isinstance(value, Name):
+        value = _named(key, value)
+    elif key.value == "connection":
+        raise SqlError(SYNTAX_ERROR, "expected the name of a connection", span=value.span or key.span)
+    elif key.value != "backfill_order" and isinstance(value, WordValue) and value.text not in _WORDS:
+        raise SqlError(SYNTAX_ERROR, f"expected a concrete value, found: {value.text}", span=key.span)
+    return Option(key=key.value, value=value, span=joined(key.span, value.span) if value.span.end else key.span)
+
+
+_WORDS = ("true", "false", "null")
+_BACKFILL_ORDERS = ("auto", "none", "default")
+
+
+def _named(key: Token, written: Name) -> OptionValue:
+    """A name as an option's value: a connection, a backfill order, or a text in double quotes."""
+    if key.value == "connection":
+        return ConnectionValue(connection=written, span=written.span)
+    if key.value == "backfill_order" and str(written) in _BACKFILL_ORDERS:
+        return WordValue(text=written.last, span=written.span)
+    if len(written.parts) == 1 and written.span.end - written.span.start > len(written.last):
+        return TextValue(text=written.last, span=written.span)
+    raise SqlError(
+        SYNTAX_ERROR,
+        f"expected a concrete value, found: {written}",
+        hint=f"write '{written}' for a text, SECRET {written} for a secret",
+        span=written.span,
+    )
 
 
 def options(listed: list[Option]) -> tuple[Option, ...]:
@@ -104,7 +156,7 @@ def options(listed: list[Option]) -> tuple[Option, ...]:
     return tuple(listed)
 
 
-def option_keys(*keys: Token) -> tuple[OptionKey, ...]:
+def option_keys(keys: list[Token]) -> tuple[OptionKey, ...]:
     refuse_twice("option", [(key.value, key.span) for key in keys])
     return tuple(OptionKey(key=key.value, span=key.span) for key in keys)
 
@@ -171,9 +223,34 @@ def query(token: Token) -> Query:
     return Query(text=check_query(token), span=token.span)
 
 
-def is_folded(token: Token) -> bool:
-    """Whether the name was written without quotes."""
-    return token.kind != QUOTED
+def column_names(*names: tuple[str, ...]) -> tuple[str, ...]:
+    return names[0] if names else ()
+
+
+def name_list(*names: Token) -> tuple[str, ...]:
+    refuse_twice("column", [(n.value, n.span) for n in names])
+    return tuple(n.value for n in names)
+
+
+def words(*tokens: Token) -> str:
+    """The words as one: ``MATERIALIZED VIEWS``."""
+    return " ".join(token.upper for token in tokens)
+
+
+def whole(token: Token) -> int:
+    """A whole number, sign included. Raises SqlError INVALID_OPTION for any other."""
+    digits = token.value.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        raise SqlError(INVALID_OPTION, f"expected a whole number, found: {token.text}", span=token.span)
+    return int(token.value)
+
+
+def numbers(*tokens: Token) -> tuple[int, ...]:
+    return tuple(whole(token) for token in tokens)
+
+
+def parameter_values(*values: Any) -> tuple[Any, ...]:
+    return values
 
 
 PART_RULES: dict[str, Callable[..., Any]] = {
@@ -188,6 +265,16 @@ PART_RULES: dict[str, Callable[..., Any]] = {
     "negative_number": negative_number,
     "number_value": number_value,
     "word_value": word_value,
+    "constant": constant,
+    "parameter_constant": constant,
+    "edge": edge,
+    "edges": edges,
+    "fixed_order": fixed_order,
+    "name_value": name_value,
+    "column_names": column_names,
+    "name_list": name_list,
+    "numbers": numbers,
+    "parameter_values": parameter_values,
     "null_value": null_value,
     "secret_value": secret_value,
     "secret_file_value": secret_file_value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import UNSUPPORTED_TYPE, SqlError, near_names
+from rw_sql.errors import SYNTAX_ERROR, UNSUPPORTED_TYPE, SqlError, near_names
 from rw_sql.syntax.statements.common import DataType, StructField
 
 if TYPE_CHECKING:
@@ -27,19 +27,12 @@ CANONICAL = {
     "timestamptz": "TIMESTAMP WITH TIME ZONE", "timetz": "TIME WITH TIME ZONE",
     "interval": "INTERVAL",
     "jsonb": "JSONB", "json": "JSONB",
+    "vector": "VECTOR",
     "serial": "SERIAL", "uuid": "UUID", "rw_int256": "RW_INT256", "rw_uint256": "RW_UINT256",
 }  # fmt: skip
 """Every name of one word (lower case) → the canonical name."""
 
-_WITH_ARGUMENTS = {
-    "NUMERIC": 2,
-    "CHARACTER VARYING": 1,
-    "CHARACTER": 1,
-    "DOUBLE": 1,
-    "VECTOR": 1,
-    "TIMESTAMP": 1,
-    "TIME": 1,
-}
+_MOST_ARGUMENTS = {"NUMERIC": 2, "CHARACTER": 1, "DOUBLE": 1, "VECTOR": 1}
 
 
 def named_type(token: Token, *arguments: Token) -> DataType:
@@ -52,12 +45,24 @@ def named_type(token: Token, *arguments: Token) -> DataType:
             hint=f'did you mean "{near[0]}"?' if near else None,
             span=token.span,
         )
-    if len(arguments) > _WITH_ARGUMENTS.get(canonical, 0):
-        raise SqlError(UNSUPPORTED_TYPE, f'type "{token.value}" takes no such arguments', span=token.span)
+    if len(arguments) > _MOST_ARGUMENTS.get(canonical, 0) or (arguments and token.value in _NO_ARGUMENTS):
+        raise SqlError(
+            SYNTAX_ERROR,
+            f'type "{token.value}" takes no {"scale" if len(arguments) > 1 else "length"}',
+            hint=f"write {token.text}",
+            span=token.span,
+        )
     numbers = tuple(_whole(argument) for argument in arguments)
     if canonical == "DOUBLE" and numbers:  # float(n): single precision up to 24 bits
+        if not 1 <= numbers[0] <= 53:
+            raise SqlError(UNSUPPORTED_TYPE, "the precision of FLOAT lies between 1 and 53", span=arguments[0].span)
         canonical, numbers = ("REAL" if numbers[0] <= 24 else "DOUBLE"), ()
+    if canonical == "VECTOR" and not numbers:
+        raise SqlError(SYNTAX_ERROR, "expected (, found: the end of the type", hint="write VECTOR(3)", span=token.span)
     return DataType(name=canonical, arguments=numbers, span=token.span)
+
+
+_NO_ARGUMENTS = frozenset({"double", "float8"})
 
 
 def _whole(token: Token) -> int:
@@ -74,8 +79,8 @@ def double_type() -> DataType:
     return DataType(name="DOUBLE")
 
 
-def varchar_type(*length: Token) -> DataType:
-    return DataType(name="CHARACTER VARYING", arguments=tuple(_whole(n) for n in length))
+def varchar_type() -> DataType:
+    return DataType(name="CHARACTER VARYING")
 
 
 def timestamp_type(has_zone: bool | None) -> DataType:

@@ -164,7 +164,11 @@ class FormatEncode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDefinition:
-    """A column of a source or table; ``generated`` holds the expression of ``AS expr``."""
+    """A column of a source or table; ``generated`` holds the expression of ``AS expr``.
+
+    ``other_constraints`` are in canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and constraints with names. They
+    are understood and enforced nowhere.
+    """
 
     name: str
     data_type: DataType
@@ -172,6 +176,7 @@ class ColumnDefinition:
     default: Expression | None = None
     is_not_null: bool = False
     is_primary_key: bool = False
+    other_constraints: tuple[str, ...] = ()
     span: Span = at()
 
 
@@ -183,4 +188,28 @@ class IncludeColumn:
     inner: str | None = None
     inner_type: DataType | None = None
     alias: str | None = None
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConstraint:
+    """``[CONSTRAINT name] PRIMARY KEY (columns)``, or another one as text, which is understood and enforced nowhere.
+
+    ``kind`` is PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY; ``text`` is what follows the columns.
+    """
+
+    kind: str
+    columns: tuple[str, ...] = ()
+    name: str | None = None
+    text: str | None = None
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """``WATERMARK FOR column AS expression [WITH TTL]``."""
+
+    column: str
+    expression: Expression
+    is_with_ttl: bool = False
     span: Span = at()

@@ -14,6 +14,7 @@ class CreateMaterializedView(Statement):
     name: Name
     query: Query
     if_not_exists: bool = False
+    or_replace: bool = False
     columns: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     is_emit_on_window_close: bool = False
@@ -26,3 +27,19 @@ class DropMaterializedView(Statement):
     name: Name
     if_exists: bool = False
     is_cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterMaterializedViewQuery(Statement):
+    """``ALTER MATERIALIZED VIEW n AS query``."""
+
+    name: Name
+    query: Query
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildMaterializedView(Statement):
+    """``REBUILD MATERIALIZED VIEW n [REASON 'text']``: made anew from its inputs."""
+
+    name: Name
+    reason: str | None = None

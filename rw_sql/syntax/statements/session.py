@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rw_sql.errors import Span
-from rw_sql.syntax.statements.common import NumberValue, Statement, TextValue, WordValue, at
+from rw_sql.syntax.statements.common import Name, NumberValue, Statement, TextValue, WordValue, at
 
 ParameterValue = TextValue | NumberValue | WordValue
 
@@ -21,10 +21,12 @@ class AlterSystemSet(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetParameter(Statement):
-    """``SET name {TO | =} {value | DEFAULT}`` for this session; ``value`` is None for DEFAULT."""
+    """``SET [SESSION | LOCAL] name {TO | =} {value [, …] | DEFAULT}``; ``value`` is None for DEFAULT."""
 
     parameter: str
     value: ParameterValue | None
+    more_values: tuple[ParameterValue, ...] = ()
+    is_local: bool = False
     parameter_span: Span = at()
 
 
@@ -43,6 +45,61 @@ class Flush(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain(Statement):
-    """``EXPLAIN statement``: what it would do, and nothing done."""
+    """``EXPLAIN [ANALYZE] [(option, …)] statement``: what it would do, and nothing done."""
 
     statement: Statement
+    is_analyze: bool = False
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimeZone(Statement):
+    """``SET [SESSION | LOCAL] TIME ZONE {'zone' | zone | DEFAULT}``; ``zone`` is None for DEFAULT."""
+
+    zone: TextValue | WordValue | None
+    is_local: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginUnsafe(Statement):
+    """``BEGIN UNSAFE [REASON 'text']``: the statements up to COMMIT become one operation."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Statement):
+    """``COMMIT`` of a BEGIN UNSAFE block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback(Statement):
+    """``ROLLBACK`` of a BEGIN UNSAFE block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoOperation(Statement):
+    """``UNDO OPERATION id [REASON 'text']``."""
+
+    operation: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait(Statement):
+    """``WAIT [{TABLE | MATERIALIZED VIEW | SINK | INDEX} n]``; ``kind`` and ``name`` are None for all."""
+
+    kind: str | None = None
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recover(Statement):
+    """``RECOVER``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelJobs(Statement):
+    """``CANCEL JOBS id [, …]``."""
+
+    ids: tuple[int, ...]

@@ -48,3 +48,54 @@ class Describe(Statement):
     """``DESCRIBE n``."""
 
     name: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowColumns(Statement):
+    """``SHOW {COLUMNS | INDEXES} FROM n [LIKE 'p' | ILIKE 'p' | WHERE e]``."""
+
+    kind: str
+    name: Name
+    like: str | None = None
+    ilike: str | None = None
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowSourceContinuity(Statement):
+    """``SHOW SOURCE CONTINUITY n``: overlaps and holes per split, predicted against observed."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowMetrics(Statement):
+    """``SHOW METRICS``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowCheckpoint(Statement):
+    """``SHOW CHECKPOINT 'path'``: the offsets of a checkpoint made elsewhere."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowParameter(Statement):
+    """``SHOW {name | ALL | TIME ZONE | TRANSACTION ISOLATION LEVEL}``; ``parameter`` is lower case."""
+
+    parameter: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeFragments(Statement):
+    """``DESCRIBE FRAGMENTS n``."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeFragment(Statement):
+    """``DESCRIBE FRAGMENT id``."""
+
+    id: int

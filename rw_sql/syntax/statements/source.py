@@ -15,19 +15,28 @@ from rw_sql.syntax.statements.common import (
     Option,
     OptionKey,
     Statement,
+    TableConstraint,
     TextValue,
+    Watermark,
     at,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSource(Statement):
-    """``CREATE SOURCE [IF NOT EXISTS] n [(columns)] [INCLUDE …] [WITH (…)] [FORMAT … ENCODE …]``."""
+    """``CREATE SOURCE [IF NOT EXISTS] n [(columns)] [INCLUDE …] [WITH (…)] [FORMAT … ENCODE …]``.
+
+    ``wildcard`` is the place of ``*`` among the columns; ``watermarks`` holds one at most.
+    """
 
     name: Name
     if_not_exists: bool = False
     is_temporary: bool = False
+    or_replace: bool = False
     columns: tuple[ColumnDefinition, ...] = ()
+    wildcard: int | None = None
+    constraints: tuple[TableConstraint, ...] = ()
+    watermarks: tuple[Watermark, ...] = ()
     include: tuple[IncludeColumn, ...] = ()
     options: tuple[Option, ...] = ()
     format: FormatEncode | None = None
@@ -218,4 +227,37 @@ class InjectSourceOffsets(Statement):
     allow: tuple[str, ...] = ()
     convention: str = "next"
     is_validated: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectCheckpointOffsets(Statement):
+    """``INJECT CHECKPOINT OFFSETS 'path' target …``: as INJECT SOURCE OFFSETS, into a checkpoint made elsewhere."""
+
+    path: str
+    target: InjectTarget
+    splits: tuple[SplitId, ...] = ()
+    allow: tuple[str, ...] = ()
+    convention: str = "next"
+    is_validated: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipRecord(Statement):
+    """``SKIP RECORD AT 'split' offset ON SOURCE n [REASON 'text']``."""
+
+    split: SplitId
+    offset: int
+    name: Name
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindSource(Statement):
+    """``REWIND SOURCE n TO OPERATION id [ALLOW DUPLICATES] [REASON 'text']``."""
+
+    name: Name
+    operation: int
+    allow: tuple[str, ...] = ()
     reason: str | None = None

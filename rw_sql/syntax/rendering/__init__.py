@@ -1,0 +1,1 @@
+"""Statement → canonical text, by family. The entry is :func:`rw_sql.syntax.render`."""

@@ -1,0 +1,61 @@
+"""How a statement's text is laid out: on one line if it is short, else a clause a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WIDEST_LINE = 100
+"""A statement that fits into this many characters is printed on one line."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    text: str
+    items: list[str] | None = None
+    comma: bool = False
+
+    def flat(self) -> str:
+        if self.items is None:
+            return self.text
+        return f"{self.text} ({', '.join(self.items)})".lstrip()
+
+    def laid_out(self) -> str:
+        flat = self.flat()
+        if self.items is None or (len(self.items) < 3 and len(flat) <= WIDEST_LINE and "\n" not in flat):
+            return flat
+        return f"{self.text} (".lstrip() + "\n  " + ",\n  ".join(self.items) + "\n)"
+
+
+class Clauses:
+    """A statement's text in pieces, each of which may begin a line, with lists that may be broken over lines."""
+
+    def __init__(self, head: str) -> None:
+        self._pieces = [_Piece(head)]
+
+    def add(self, text: str) -> Clauses:
+        """A piece, if it is not empty."""
+        if text:
+            self._pieces.append(_Piece(text))
+        return self
+
+    def listed(self, before: str, items: Sequence[str], *, comma: bool = False) -> Clauses:
+        """``before (items)``, if there are items; with ``comma``, one stands before it."""
+        if items:
+            self._pieces.append(_Piece(before, list(items), comma))
+        return self
+
+    def text(self) -> str:
+        """On one line if that is short, else a clause a line and a list's item a line."""
+        short = self._pieces[0].flat()
+        for piece in self._pieces[1:]:
+            short += (", " if piece.comma else " ") + piece.flat()
+        if len(short) <= WIDEST_LINE and "\n" not in short:
+            return short
+        long = self._pieces[0].laid_out()
+        for piece in self._pieces[1:]:
+            long += ("," if piece.comma else "") + ("\n" if piece.text else " ") + piece.laid_out()
+        return long

@@ -1,0 +1,177 @@
+"""The parts of statements as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from rw_sql.syntax.names import literal, quoted
+from rw_sql.syntax.statements import (
+    ColumnDefinition,
+    ConnectionValue,
+    IncludeColumn,
+    Name,
+    NullValue,
+    NumberValue,
+    Option,
+    OptionKey,
+    OptionValue,
+    ParameterValue,
+    SecretValue,
+    TableConstraint,
+    TextValue,
+    Watermark,
+    WordValue,
+)
+from rw_sql.syntax.types import canonical_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.syntax.rendering.layout import Clauses
+    from rw_sql.syntax.statements import FormatEncode
+
+
+def name_text(name: Name) -> str:
+    """A dotted name, each part quoted where needed."""
+    return ".".join(quoted(part) for part in name.parts)
+
+
+def key_text(key: str) -> str:
+    """An option's key. Its parts may be any words, so only odd characters and capitals need quotes."""
+    return ".".join(part if _is_plain(part) else _in_quotes(part) for part in key.split("."))
+
+
+def _is_plain(part: str) -> bool:
+    return part == part.lower() and part[:1].isidentifier() and part.replace("$", "_").isidentifier()
+
+
+def _in_quotes(part: str) -> str:
+    return '"' + part.replace('"', '""') + '"'
+
+
+def value_text(value: OptionValue | NullValue) -> str:
+    """An option's value as it is written."""
+    match value:
+        case TextValue():
+            return literal(value.text)
+        case NumberValue() | WordValue():
+            return value.text
+        case NullValue():
+            return "NULL"
+        case SecretValue():
+            return f"secret {name_text(value.secret)}" + (" AS FILE" if value.is_file else "")
+        case ConnectionValue():
+            return name_text(value.connection)
+        case _:
+            assert_never(value)
+
+
+def option_text(option: Option) -> str:
+    """``key = value``."""
+    return f"{key_text(option.key)} = {value_text(option.value)}"
+
+
+def options_text(options: Sequence[Option]) -> list[str]:
+    """Each option as text."""
+    return [option_text(option) for option in options]
+
+
+def keys_text(keys: Sequence[OptionKey]) -> list[str]:
+    """Each key as text."""
+    return [key_text(key.key) for key in keys]
+
+
+def given(flag: bool, words: str) -> str:
+    """The words with a blank before them, if the flag is set."""
+    return f" {words}" if flag else ""
+
+
+def reason_text(reason: str | None) -> str:
+    """`` REASON 'text'``, if there is one."""
+    return f" REASON {literal(reason)}" if reason is not None else ""
+
+
+def switches_text(**switches: str | bool | None) -> list[str]:
+    """Those switches that differ from their default, which the caller leaves None."""
+    shown = {True: "true", False: "false"}
+    return [
+        f"{name.upper()} = {shown[value] if isinstance(value, bool) else literal(value)}"
+        for name, value in switches.items()
+        if value is not None
+    ]
+
+
+def parameter_text(values: Sequence[ParameterValue]) -> str:
+    """A parameter's values, ``DEFAULT`` for none. A word that is no plain name is quoted."""
+    return ", ".join(_parameter(value) for value in values) or "DEFAULT"
+
+
+def _parameter(value: ParameterValue) -> str:
+    if isinstance(value, WordValue):
+        return value.text if value.text in ("true", "false", "null", "on") else quoted(value.text)
+    return value_text(value)
+
+
+def column_text(column: ColumnDefinition) -> str:
+    """A column with its constraints."""
+    text = f"{quoted(column.name)} {canonical_type(column.data_type)}"
+    if column.generated is not None:
+        text += f" AS {column.generated.text}"
+    if column.default is not None:
+        text += f" DEFAULT {column.default.text}"
+    text += given(column.is_not_null, "NOT NULL") + given(column.is_primary_key, "PRIMARY KEY")
+    return " ".join([text, *column.other_constraints])
+
+
+def constraint_text(constraint: TableConstraint) -> str:
+    """A table's constraint."""
+    text = f"CONSTRAINT {quoted(constraint.name)} " if constraint.name is not None else ""
+    text += constraint.kind
+    if constraint.columns:
+        text += f" ({', '.join(quoted(column) for column in constraint.columns)})"
+    return text + (f" {constraint.text}" if constraint.text else "")
+
+
+def watermark_text(watermark: Watermark) -> str:
+    """``WATERMARK FOR column AS expression [WITH TTL]``."""
+    text = f"WATERMARK FOR {quoted(watermark.column)} AS {watermark.expression.text}"
+    return text + given(watermark.is_with_ttl, "WITH TTL")
+
+
+def column_list(
+    columns: Sequence[ColumnDefinition],
+    names: Sequence[str],
+    wildcard: int | None,
+    constraints: Sequence[TableConstraint],
+    watermarks: Sequence[Watermark],
+) -> list[str]:
+    """A column list's items: columns with ``*`` in its place, then constraints, then watermarks."""
+    items = [column_text(column) for column in columns]
+    if wildcard is not None:
+        items.insert(wildcard, "*")
+    items += [quoted(name) for name in names]
+    items += [constraint_text(constraint) for constraint in constraints]
+    return items + [watermark_text(watermark) for watermark in watermarks]
+
+
+def include_text(include: IncludeColumn) -> str:
+    """``INCLUDE kind ['inner' [type]] [AS alias]``."""
+    text = f"INCLUDE {include.kind}"
+    if include.inner is not None:
+        text += f" {literal(include.inner)}"
+    if include.inner_type is not None:
+        text += f" {canonical_type(include.inner_type)}"
+    return text + (f" AS {quoted(include.alias)}" if include.alias is not None else "")
+
+
+def add_format(clauses: Clauses, format_: FormatEncode | None) -> None:
+    """``FORMAT f ENCODE e [(options)] [KEY ENCODE k]``, if there is one."""
+    if format_ is None:
+        return
+    head = f"FORMAT {format_.format} ENCODE {format_.encode}"
+    if format_.options:
+        clauses.listed(head, options_text(format_.options))
+    else:
+        clauses.add(head)
+    if format_.key_encode is not None:
+        clauses.add(f"KEY ENCODE {format_.key_encode}")

@@ -1,0 +1,60 @@
+"""Which connectors need FORMAT … ENCODE …, and which fix it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SYNTAX_ERROR, SqlError
+from rw_sql.syntax.statements.common import TextValue
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.statements.common import FormatEncode, Option
+
+_FIXED = {
+    "nexmark": ("NATIVE", "NATIVE"),
+    "iceberg": ("NONE", "NONE"),
+    "adbc_snowflake": ("NONE", "NONE"),
+}
+_FREE = ("datagen",)
+
+
+def connector_of(options: tuple[Option, ...]) -> str | None:
+    """The connector that WITH names, None where it names none."""
+    for option in options:
+        if option.key == "connector":
+            return option.value.text if isinstance(option.value, TextValue) else ""
+    return None
+
+
+def require_format(connector: str, given: FormatEncode | None, *, is_source: bool) -> None:
+    """Raises SqlError SYNTAX_ERROR where FORMAT … ENCODE … is missing, or is not what the connector fixes."""
+    if given is not None and given.key_encode is not None:
+        raise SqlError(SYNTAX_ERROR, "key encode clause is not supported in source schema", span=given.span)
+    fixed = _fixed(connector, is_source=is_source)
+    if fixed is not None:
+        if given is not None and (given.format, given.encode) != fixed and not _is_bytes(connector, given):
+            kind = "CDC" if "-cdc" in connector else connector
+            raise SqlError(
+                SYNTAX_ERROR,
+                f"row format for {kind} connectors should be either omitted or set to "
+                f"`FORMAT {fixed[0]} ENCODE {fixed[1]}`",
+                span=given.span,
+            )
+    elif given is None and connector not in _FREE:
+        raise SqlError(
+            SYNTAX_ERROR,
+            "expected description of the format",
+            hint="end the statement with FORMAT PLAIN ENCODE JSON, or with what the upstream holds",
+        )
+
+
+def _fixed(connector: str, *, is_source: bool) -> tuple[str, str] | None:
+    if "-cdc" in connector:
+        if is_source:
+            return "PLAIN", "JSON"
+        return ("DEBEZIUM_MONGO" if "mongodb" in connector else "DEBEZIUM"), "JSON"
+    return _FIXED.get(connector)
+
+
+def _is_bytes(connector: str, given: FormatEncode) -> bool:
+    return connector == "nexmark" and (given.format, given.encode) == ("PLAIN", "BYTES")
