@@ -68,22 +68,26 @@ class KeyedTable:
             while True:
                 present = self.rows()
                 chosen = choose(present)
-                if not chosen:
+                if not chosen or self._append(present, chosen):
                     return chosen
-                before = self._version
-                self._table.refresh()
-                if self._table.version != before:
-                    continue
-                stamped = [{**self._blank, **row, "seq": before + 1} for row in chosen]
-                try:
-                    self._table.append(pa.Table.from_pylist(stamped, self._table.schema))
-                except Moved:
-                    continue
-                self._rows = {**present, **{self._key(row): row for row in stamped}}
-                self._version = before + 1
-                if self._table.is_upkeep_due(before):
-                    self._table.upkeep(self._fold)
-                return chosen
+
+    def _append(self, present: Mapping[_Key, _Row], chosen: Sequence[_Row]) -> bool:
+        """Commits the rows if the table holds nothing but what they were chosen on."""
+        with self._table.lock:  # on an object store a poll by another thread moves the handle too
+            before = self._version
+            self._table.refresh()
+            if self._table.version != before:
+                return False
+            stamped = [{**self._blank, **row, "seq": before + 1} for row in chosen]
+            try:
+                self._table.append(pa.Table.from_pylist(stamped, self._table.schema))
+            except Moved:
+                return False
+            self._rows = {**present, **{self._key(row): row for row in stamped}}
+            self._version = before + 1
+            if self._table.is_upkeep_due(before):
+                self._table.upkeep(self._fold)
+            return True
 
     def _key(self, row: _Row) -> _Key:
         return tuple(row[name] for name in self._keys)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import re
 import time
 import uuid
 from collections import deque
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from rw_sql.errors import CONCURRENT_CHANGE, SqlError
+from rw_sql.errors import CONCURRENT_CHANGE, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
 from rw_sql.metastore.migrations import migrate
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.snapshot import Effect, Projection
 
 _EPOCH = "epoch"
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PROJECTED = "projected"
 _RECENT = 64
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
@@ -97,13 +99,19 @@ class Metastore:
     def open(cls, warehouse: str, *, catalog: Catalog | None = None) -> Metastore:
         """Opens the metastore of a warehouse (a path or URI), creating or migrating it first.
 
-        Completes the projections that a crashed process left behind. Raises SqlError METASTORE_IS_NEWER where a newer
-        version wrote it. For a URI, the object store's options come from the environment.
+        Completes the projections that a crashed process left behind. For a URI, the object store's options come from
+        the environment. Raises SqlError METASTORE_IS_NEWER where a newer version wrote it, and INVALID_PARAMETER for a
+        path that Delta cannot address.
         """
         if warehouse.startswith("file://"):
             warehouse = warehouse.removeprefix("file://")
         if "://" not in warehouse:
             warehouse = str(Path(warehouse).absolute())
+            if _ESCAPE.search(warehouse):
+                raise SqlError(
+                    INVALID_PARAMETER,
+                    f"the warehouse {warehouse!r} cannot be used: Delta reads % and two hex digits as a character",
+                )
         catalog = catalog or load_catalog()
         directory = join(warehouse, SCHEMA_NAME)
         migrate(directory, catalog)
@@ -232,23 +240,25 @@ class Metastore:
         rows = pa.Table.from_pylist([row], table.schema)
         transaction = None if based_on is None else (_EPOCH, based_on + 1)
         while True:
-            table.refresh()
-            newest = table.transaction(_EPOCH)
-            if based_on is not None and newest != based_on:
-                if newest > based_on and self._is_mine(row):
-                    return table.version - 1
-                raise ConcurrentCommit(newest, based_on)
-            before = table.version
-            try:
-                table.append(rows, transaction=transaction)
-            except Moved:
-                continue
-            except (DeltaError, OSError):
-                # It may have failed before the commit or after it; only the log knows.
+            # Under the table's lock: on an object store a poll by another thread moves the handle too.
+            with table.lock:
                 table.refresh()
-                if not self._is_mine(row):
-                    raise
-            return before
+                newest = table.transaction(_EPOCH)
+                if based_on is not None and newest != based_on:
+                    if newest > based_on and self._is_mine(row):
+                        return table.version - 1
+                    raise ConcurrentCommit(newest, based_on)
+                before = table.version
+                try:
+                    table.append(rows, transaction=transaction)
+                except Moved:
+                    continue
+                except (DeltaError, OSError):
+                    # It may have failed before the commit or after it; only the log knows.
+                    table.refresh()
+                    if not self._is_mine(row):
+                        raise
+                return before
 
     def _is_mine(self, row: dict[str, Any]) -> bool:
         """Whether a commit that was reported as lost is in the log: an object store may repeat a write it had done."""

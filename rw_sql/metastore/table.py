@@ -148,6 +148,9 @@ class StoredTable:
         """
         with self.lock:
             before = self.version
+            # delta-rs fails without naming the cause where the next version came and was cleaned away.
+            if self._log_directory is not None and self.latest_version() > before:
+                raise Moved(self.uri)
             properties = CommitProperties(
                 max_commit_retries=0, app_transactions=[Transaction(*transaction)] if transaction else None
             )
@@ -230,7 +233,7 @@ class StoredTable:
         """
         with self.lock:
             version = self._handle.version()
-            is_full = version // _FULL_VACUUM_EVERY != (version - UPKEEP_EVERY) // _FULL_VACUUM_EVERY
+            is_full = version // _FULL_VACUUM_EVERY != max(0, version - UPKEEP_EVERY) // _FULL_VACUUM_EVERY
             try:
                 self._handle.vacuum(
                     retention_hours=_ORPHAN_HOURS if is_full else 0,

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import Schema
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.table import Moved, StoredTable, create_table
+
+COLUMNS = pa.schema([("seq", pa.int64()), ("name", pa.string())])
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"seq": numbers, "name": [f"row {number}" for number in numbers]}, schema=COLUMNS)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    uri = str(tmp_path / "table")
+    properties: dict[str, str | None] = {
+        "delta.dataSkippingNumIndexedCols": "1",
+        "delta.logRetentionDuration": "interval 0 seconds",
+        "delta.deletedFileRetentionDuration": "interval 10 minutes",
+    }
+    create_table(uri, Schema.from_arrow(COLUMNS), properties)
+    create_table(uri, Schema.from_arrow(COLUMNS), properties)
+    return uri
+
+
+def test_an_append_on_an_old_version_is_refused_and_leaves_no_row(uri: str) -> None:
+    first, second = StoredTable(uri), StoredTable(uri)
+    first.append(rows(1), transaction=("app", 7))
+    with pytest.raises(Moved):
+        second.append(rows(2))
+    with pytest.raises(Moved):
+        second.append(rows(3), overwrite=True)
+    assert (second.version, second.transaction("app")) == (0, 0)
+    second.refresh()
+    assert (second.version, second.transaction("app")) == (1, 7)
+    assert second.read().equals(rows(1))
+
+
+def test_what_is_new_is_read_once(uri: str) -> None:
+    writer, reader = StoredTable(uri), StoredTable(uri)
+    assert reader.read_new().rows.num_rows == 0
+    writer.append(rows(1))
+    writer.append(rows(2, 3))
+    new = reader.read_new()
+    assert (sorted(new.rows["seq"].to_pylist()), new.is_whole, new.version) == ([1, 2, 3], False, 2)
+    assert reader.read_new().rows.num_rows == 0
+    assert reader.read_new(["name"]).rows.schema.names == ["name"]
+    writer.append(rows(9), overwrite=True)
+    new = reader.read_new()
+    assert (new.rows["seq"].to_pylist(), new.is_whole, new.version) == ([9], True, 3)
+
+
+def test_files_are_skipped_by_their_statistics(uri: str) -> None:
+    table = StoredTable(uri)
+    for number in range(1, 5):
+        table.append(rows(number))
+    assert table.read(above=("seq", 2))["seq"].to_pylist() in ([3, 4], [4, 3])
+    assert table.read(["seq"], above=("seq", 9)).num_rows == 0
+
+
+@pytest.fixture
+def overtaken(uri: str) -> StoredTable:
+    """A handle whose next versions came, were put into a checkpoint, and were cleaned away."""
+    stale, writer = StoredTable(uri), StoredTable(uri)
+    assert stale.read_new().version == 0
+    for number in range(120):
+        before = writer.version
+        writer.append(rows(number))
+        if writer.is_upkeep_due(before):
+            # Log clean-up counts in milliseconds, and keeps what is not older than now.
+            wait_until = time.time() + 0.01
+            while time.time() < wait_until:
+                pass
+            writer.upkeep()
+    assert not Path(uri, "_delta_log", f"{1:020d}.json").exists()
+    return stale
+
+
+def test_a_writer_that_slept_past_the_clean_up_is_refused(overtaken: StoredTable) -> None:
+    with pytest.raises(Moved):
+        overtaken.append(rows(1))
+    overtaken.refresh()
+    overtaken.append(rows(120))
+    assert sorted(overtaken.read()["seq"].to_pylist()) == list(range(121))
+
+
+def test_a_reader_that_slept_past_the_clean_up_sees_everything(overtaken: StoredTable) -> None:
+    assert overtaken.latest_version() > 120
+    new = overtaken.read_new()
+    assert new.version == overtaken.latest_version()
+    assert sorted(new.rows["seq"].to_pylist()) == list(range(120))
+
+
+def test_a_reader_of_an_old_version_survives_the_removal_of_its_files(uri: str) -> None:
+    writer, reader = StoredTable(uri), StoredTable(uri)
+    for number in range(4):
+        writer.append(rows(number))
+    reader.refresh()
+    writer.upkeep()
+    assert sorted(reader.read()["seq"].to_pylist()) == [0, 1, 2, 3]
+    writer.upkeep()
+    assert len(list(Path(uri).glob("*.parquet"))) == 1
+    assert sorted(reader.read()["seq"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_files_of_commits_that_never_came_are_removed_after_a_day(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rw_sql.metastore.table._FULL_VACUUM_EVERY", 1)
+    table = StoredTable(uri)
+    table.append(rows(1))
+    in_flight, orphan = Path(uri, "part-in-flight.parquet"), Path(uri, "part-orphan.parquet")
+    for file in (in_flight, orphan):
+        file.write_bytes(b"rows")
+    two_days_ago = time.time() - 2 * 86_400
+    os.utime(orphan, (two_days_ago, two_days_ago))
+    table.upkeep()
+    assert (in_flight.exists(), orphan.exists()) == (True, False)
+    assert table.read().equals(rows(1))
+
+
+def test_upkeep_that_loses_leaves_its_work_to_the_next_turn(uri: str) -> None:
+    first, second = StoredTable(uri), StoredTable(uri)
+    for number in range(3):
+        first.append(rows(number))
+    second.refresh()
+
+    def fold_late(table: pa.Table) -> pa.Table:
+        first.refresh()
+        first.append(rows(9))
+        return rows(0)
+
+    second.upkeep(fold_late)
+    assert sorted(second.read()["seq"].to_pylist()) == [0, 1, 2, 9]
+
+
+@pytest.mark.parametrize("name", ["a place with blanks", "50% `quoted`", "größe#1?x=y"])
+def test_a_warehouse_may_have_any_name(tmp_path: Path, make, name: str) -> None:
+    warehouse = str(tmp_path / name)
+    metastore = Metastore.open(warehouse)
+    reader = Metastore.open(warehouse)
+    metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot())
+    assert reader.snapshot().epoch == 1
+    assert Metastore.open(warehouse).snapshot().epoch == 1
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [name]
+
+
+def test_a_path_that_delta_would_misread_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SqlError, match="hex digits") as refused:
+        Metastore.open(str(tmp_path / "50%25"))
+    assert refused.value.code == "RW214"
+    assert list(tmp_path.iterdir()) == []
