@@ -60,6 +60,8 @@ def start_broker(
     class_path = kafka_class_path()
     remembered = _remembered(home)
     at = port or (remembered["port"] if remembered else _free_port())
+    if _is_port_open(f"127.0.0.1:{at}"):
+        raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
     controller_at = controller_port or _free_port()
     cluster_id = remembered["cluster_id"] if remembered else _new_cluster_id()
     _write_settings(home, at, controller_at, extra or {})
@@ -247,11 +249,12 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
 
 
 def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, home: Path) -> None:
-    from rw_sql.cli.kafka_topics import answers
+    from rw_sql.cli.kafka_topics import answering_cluster
 
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        if _is_port_open(info.bootstrap) and answers(info.bootstrap, seconds=5):
+        # Another process may hold the port: only our own cluster will do.
+        if _is_port_open(info.bootstrap) and answering_cluster(info.bootstrap, seconds=5) == info.cluster_id:
             return
         time.sleep(0.05)
     if process.poll() is None:

@@ -35,16 +35,16 @@ class TopicInfo:
     records: int
 
 
-def answers(bootstrap: str, seconds: float) -> bool:
-    """Whether a broker answers within a time."""
+def answering_cluster(bootstrap: str, seconds: float) -> str | None:
+    """The id of the cluster that answers at an address within a time; None where none does."""
     from confluent_kafka import KafkaException
 
     admin = _admin(bootstrap)  # a client that nothing holds any more never answers
     try:
         cluster = admin.describe_cluster(request_timeout=seconds).result(seconds + 1)
     except (KafkaException, TimeoutError):
-        return False
-    return len(cluster.nodes) > 0
+        return None
+    return cluster.cluster_id if cluster.nodes else None
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:

@@ -119,11 +119,11 @@ class OptionSpec:
             "timestamp": "a time such as 2026-01-31 08:00:00Z",
         }[self.type]
         if self.minimum is not None and self.maximum is not None:
-            return f"{words} from {_plain(self.minimum)} to {_plain(self.maximum)}"
+            return f"{words} from {number_text(self.minimum)} to {number_text(self.maximum)}"
         if self.minimum is not None:
-            return f"{words}, at least {_plain(self.minimum)}"
+            return f"{words}, at least {number_text(self.minimum)}"
         if self.maximum is not None:
-            return f"{words}, at most {_plain(self.maximum)}"
+            return f"{words}, at most {number_text(self.maximum)}"
         return words
 
     def _fits(self, value: str) -> bool:
@@ -390,5 +390,6 @@ def _made_alike(key: str, wanted: str) -> str | None:
     return key.replace("*", ".".join(middle))
 
 
-def _plain(number: float) -> str:
+def number_text(number: float) -> str:
+    """A bound as a message or a page shows it: whole numbers without a point."""
     return str(int(number)) if float(number).is_integer() else str(number)

@@ -1,0 +1,117 @@
+"""A page of documentation per connector, made from its spec: ``python -m rw_sql.connectors.pages [--check]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.connectors.spec import number_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.connectors.spec import ConnectorSpec, OptionSpec
+
+FOLDER = Path("docs/connectors")
+
+
+def page(spec: ConnectorSpec) -> str:
+    """A connector's page as Markdown."""
+    blocks = [
+        f"<!-- Made from sources/{spec.name}.toml by python -m rw_sql.connectors.pages: change that file. -->",
+        f"# {spec.name}",
+        spec.doc,
+        *([spec.notes.strip()] if spec.notes.strip() else []),
+        "One reader serves all materialized views of a source."
+        if spec.is_shareable
+        else "Each reader reads by itself.",
+        "## Formats",
+        _table(("FORMAT", "ENCODE"), [(name, ", ".join(encodes)) for name, encodes in spec.formats.items()]),
+        *([_default_format(*spec.default_format)] if spec.default_format else []),
+        "## Columns to include",
+        _table(
+            ("INCLUDE", "name without AS", "type", "what it holds"),
+            [
+                (kind, f"`{spec.include_name(kind)}`", f"`{column.type}`", column.doc)
+                for kind, column in spec.include.items()
+            ],
+        ),
+        "## Options",
+        "Every option can be changed by `ALTER SOURCE … UNSAFE SET`, `connector` excepted. Those marked *safe* neither "
+        "move the source to another upstream nor touch its positions.",
+        _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def write_pages(folder: Path) -> list[Path]:
+    """Writes all pages; returns those that changed."""
+    changed = []
+    for name in connector_names():
+        path, text = folder / f"{name}.md", page(connector(name).spec)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+def stale_pages(folder: Path) -> list[Path]:
+    """The pages that are not what their specs make now."""
+    paths = [(folder / f"{name}.md", page(connector(name).spec)) for name in connector_names()]
+    return [path for path, text in paths if not path.exists() or path.read_text(encoding="utf-8") != text]
+
+
+def _default_format(format: str, encode: str) -> str:
+    return f"Without the clause it is `FORMAT {format} ENCODE {encode}`."
+
+
+def _row(option: OptionSpec) -> tuple[str, ...]:
+    marks = [
+        *(["**required**"] if option.is_required else []),
+        *(["secret"] if option.is_secret else []),
+        *(["safe"] if option.is_alterable else []),
+    ]
+    default = "" if option.default is None else f"`{option.default}`"
+    return f"`{option.key}`", _values(option), default, ", ".join(marks), option.doc
+
+
+def _values(option: OptionSpec) -> str:
+    if option.choices:
+        return ", ".join(f"`{choice}`" for choice in option.choices)
+    kind = {"integer": "whole number"}.get(option.type, option.type)
+    match option.minimum, option.maximum:
+        case None, None:
+            return kind
+        case low, None:
+            return f"{kind}, at least {number_text(low)}"
+        case None, high:
+            return f"{kind}, at most {number_text(high)}"
+        case low, high:
+            return f"{kind}, {number_text(low)} to {number_text(high)}"
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Writes the pages, or with ``--check`` says which are stale. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m rw_sql.connectors.pages", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not up to date")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the pages lie (docs/connectors)")
+    given = parser.parse_args(arguments)
+    if given.check:
+        stale = stale_pages(given.folder)
+        sys.stderr.writelines(f"{path} is stale: run python -m rw_sql.connectors.pages\n" for path in stale)
+        return 1 if stale else 0
+    sys.stdout.writelines(f"{path}\n" for path in write_pages(given.folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

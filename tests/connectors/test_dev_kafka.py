@@ -1,0 +1,87 @@
+"""``rw-sql dev kafka`` on a real broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from rw_sql.cli.dev import dev_app
+from rw_sql.cli.kafka_broker import is_running, start_broker, stop_broker
+from rw_sql.cli.kafka_topics import create_topic, produce, topics
+from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = pytest.mark.kafka
+
+runner = CliRunner()
+
+
+def run(*words: str, text: str | None = None) -> str:
+    done = runner.invoke(dev_app, ["kafka", *words], input=text, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_broker_s_life(tmp_path: Path) -> None:
+    folder = ("--folder", str(tmp_path / "kafka"))
+    first = run("start", "--port", "0", *folder)
+    assert "is running: cluster" in first
+    info = is_running(tmp_path / "kafka")
+    assert info is not None
+    assert "was running already" in run("start", "--port", "0", *folder)
+    run("produce", "t", "--create", "2", *folder, text='{"id": 1}\n\n{"id": 2}\n')
+    assert run("stop", *folder) == "stopped\n"
+    assert is_running(tmp_path / "kafka") is None
+    assert run("stop", *folder) == "no broker was running\n"
+    again = start_broker(tmp_path / "kafka", port=0)
+    assert (again.bootstrap, again.cluster_id) == (info.bootstrap, info.cluster_id)
+    assert [(topic.name, topic.partitions, topic.records) for topic in topics(again.bootstrap)] == [("t", 2, 2)]
+    assert stop_broker(tmp_path / "kafka")
+
+
+def test_lines_are_placed_by_a_field(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.json"
+    lines.write_text("".join(f'{{"id": {number}, "name": "n{number % 5}"}}\n' for number in range(30)))
+    at = ("--broker", broker.bootstrap)
+    written = run("produce", topic_name, str(lines), "--create", "3", "--key", "name", "--partition-by", "id", *at)
+    assert written == f"30 records written to {topic_name}\n"
+    upstream = KafkaConnector().look({"properties.bootstrap.server": broker.bootstrap, "topic": topic_name})
+    assert [split.end for split in upstream.splits.values()] == [10, 10, 10]
+    assert f"{topic_name}           5       30" in run("topics", "--grow", topic_name, "--partitions", "5", *at)
+    assert topic_name not in run("topics", "--delete", topic_name, *at)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [('{"id": 1}', 'line 1 has no field "name"'), ("[1]", "is not a JSON object"), ("{", "line 1 is not JSON")],
+)
+def test_lines_without_the_field(broker: BrokerInfo, topic_name: str, line: str, message: str) -> None:
+    create_topic(broker.bootstrap, topic_name)
+    with pytest.raises(SqlError, match=message):
+        run("produce", topic_name, "--key", "name", "--broker", broker.bootstrap, text=line + "\n")
+
+
+def test_topics_that_are_missing_or_there(broker: BrokerInfo, topic_name: str) -> None:
+    with pytest.raises(SqlError, match=f'topic "{topic_name}" does not exist'):
+        produce(broker.bootstrap, topic_name, [b"x"])
+    create_topic(broker.bootstrap, topic_name)
+    with pytest.raises(SqlError, match=f'topic "{topic_name}" exists'):
+        create_topic(broker.bootstrap, topic_name)
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path, broker: BrokerInfo) -> None:
+    port = int(broker.bootstrap.rpartition(":")[2])
+    with pytest.raises(SqlError, match=f"port {port} is taken by another process"):
+        start_broker(tmp_path / "second", port=port)
+    with pytest.raises(SqlError) as caught:
+        start_broker(tmp_path / "third", port=0, extra={"num.io.threads": "none"})
+    assert caught.value.code == "RW401"
+    assert caught.value.detail
+    assert is_running(tmp_path / "third") is None
