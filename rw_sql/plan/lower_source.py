@@ -9,7 +9,6 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
     INVALID_PROPERTY,
-    NOT_SUPPORTED,
     UPSTREAM_MISSING,
     UPSTREAM_UNREACHABLE,
     SqlError,
@@ -93,13 +92,6 @@ def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[P
     if statement.if_not_exists and snapshot.find("source", name):
         return nothing(statement, name, f'source "{name}" already exists')
     require_free(snapshot, statement.name)
-    if statement.is_temporary:
-        raise SqlError(
-            NOT_SUPPORTED,
-            "temporary sources are not supported",
-            span=statement.name.span,
-            hint="leave TEMPORARY out; DROP SOURCE removes it when you are done",
-        )
     is_paused = _paused_at_birth(statement)
     stored = replace(
         statement,

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.syntax.statements import CreateMaterializedView, DropMaterializedView
 
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+"""What Delta Lake takes in no column name (Delta protocol, without column mapping)."""
+
 
 def relation_of(record: ObjectRecord) -> Relation:
     """A source or view as a query sees it."""
@@ -57,6 +60,13 @@ def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: 
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
     require_free(snapshot, statement.name)
+    if statement.or_replace:
+        raise SqlError(
+            NOT_SUPPORTED,
+            "OR REPLACE is not supported in CREATE MATERIALIZED VIEW",
+            span=statement.name.span,
+            hint=f"DROP MATERIALIZED VIEW {statement.name} first",
+        )
     if statement.columns or statement.options or statement.is_emit_on_window_close:
         what = "a column list" if statement.columns else "WITH" if statement.options else "EMIT ON WINDOW CLOSE"
         raise SqlError(
@@ -87,6 +97,14 @@ def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: 
     if found.refusal is not None:
         raise SqlError(INVALID_QUERY, found.refusal, hint=found.hint, span=statement.query.span)
     names = [column for column, _ in schema_columns(found.schema)]
+    unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
+    if unnamed is not None:
+        raise SqlError(
+            INVALID_QUERY,
+            f'column "{unnamed}" of materialized view "{name}" needs a name',
+            span=statement.query.span,
+            hint=f"{unnamed} AS a_name: Delta Lake takes no spaces, brackets, commas, semicolons or = in column names",
+        )
     twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
     if twice is not None:
         raise SqlError(

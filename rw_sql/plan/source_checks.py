@@ -18,6 +18,7 @@ SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE")
 
 def check_source(statement: CreateSource) -> str:
     """The connector's name, once columns, options and formats fit together. Raises SqlError at the first misfit."""
+    _check_supported(statement)
     name = _connector_name(statement)
     kind = connector(name, statement.name.span)
     options = dict(upstream_options(statement))
@@ -103,6 +104,21 @@ def _check_csv(statement: CreateSource) -> None:
             span=option.span,
             hint="it takes without_header = 'true' and delimiter = ','",
         )
+
+
+def _check_supported(statement: CreateSource) -> None:
+    """Raises SqlError NOT_SUPPORTED for what is understood but cannot be run yet, with what to do instead."""
+    span = statement.name.span
+    refused = (
+        (statement.or_replace, span, "OR REPLACE", f"DROP SOURCE {statement.name} first, or ALTER SOURCE … UNSAFE SET"),
+        (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP SOURCE removes the source when you are done"),
+        (statement.wildcard is not None, span, "* among the columns", "list the columns"),
+        (bool(statement.constraints), span, "PRIMARY KEY of a source", "leave it out: a source only appends"),
+        (bool(statement.watermarks), span, "WATERMARK FOR", "leave it out"),
+    )
+    for is_there, place, what, instead in refused:
+        if is_there:
+            raise SqlError(NOT_SUPPORTED, f"{what} is not supported yet in CREATE SOURCE", span=place, hint=instead)
 
 
 def _check_columns(statement: CreateSource, name: str) -> None:

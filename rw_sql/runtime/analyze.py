@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from deltalake import Schema
+
 from rw_sql.plan.requests import AnalyzeQuery, QueryAnalysis
 
 if TYPE_CHECKING:
@@ -36,7 +38,15 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
         return QueryAnalysis(refusal=_told(error), hint="the query is Spark SQL over streams; run EXPLAIN SELECT on it")
     if refusal is not None:
         return QueryAnalysis(refusal=refusal, hint=hint)
-    return QueryAnalysis(schema=frame.schema.json(), keys=keys)
+    schema = frame.schema.json()
+    try:
+        Schema.from_json(schema)
+    except (ValueError, TypeError) as error:
+        return QueryAnalysis(
+            refusal=f"a column of the query has a type that Delta Lake cannot store: {_told(error)}",
+            hint="CAST it to one that can be stored, such as STRING",
+        )
+    return QueryAnalysis(schema=schema, keys=keys)
 
 
 def _told(error: Any) -> str:

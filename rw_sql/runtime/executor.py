@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import threading
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -57,26 +56,24 @@ class SessionState:
 
 
 class Executor:
-    """Statements of one attached warehouse. Statements of one session run one after another."""
+    """Statements of one attached warehouse, from any thread."""
 
     def __init__(self, context: Context, owner: Owner | None) -> None:
         self._context = context
         self._owner = owner
-        self._lock = threading.RLock()
 
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows. Raises SqlError, and then nothing was changed."""
-        with self._lock:
-            match statement:
-                case ast.Explain(statement=inner):
-                    _, plan = self._plan(inner)
-                    return explain_table(plan)
-                case ast.Flush():
-                    return _rows(flush(self._context, session.timeout))
-                case ast.Confirm():
-                    return self._confirm(statement, session)
-                case _:
-                    return self._run(statement, session)
+        match statement:
+            case ast.Explain(statement=inner):
+                _, plan = self._plan(inner)
+                return explain_table(plan)
+            case ast.Flush():
+                return _rows(flush(self._context, session.timeout))
+            case ast.Confirm():
+                return self._confirm(statement, session)
+            case _:
+                return self._run(statement, session)
 
     def _plan(self, statement: ast.Statement) -> tuple[Snapshot, Plan]:
         snapshot = self._context.metastore.snapshot()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
+from deltalake import DeltaTable
+
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.records import SourceRecord
@@ -20,17 +22,21 @@ from rw_sql.plan.requests import (
     ReadPositions,
 )
 from rw_sql.runtime.analyze import analyze
-from rw_sql.runtime.delta_log import latest_version
+from rw_sql.runtime.delta_log import added_rows, commit_versions, read_actions
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.requests import Asking, Request
     from rw_sql.runtime.context import Context
 
 T = TypeVar("T")
+
+_MOST_VERSIONS = 1000
 
 
 class World:
@@ -92,7 +98,7 @@ class World:
         return read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
 
     def _lags(self) -> dict[str, int | None]:
-        """Records a source is behind its upstream; table versions a view is behind its inputs."""
+        """Records a source is behind its upstream; rows a view is behind its inputs."""
         context, snapshot = self._context, self._snapshot
         behind: dict[str, int | None] = {}
         for source in snapshot.all("source"):
@@ -108,13 +114,24 @@ class World:
             behind[ingest_fragment(source.id)] = sum(known) if upstream.is_reachable else None
         for view in snapshot.all("materialized_view"):
             reached = committed_versions(context.warehouse, context.warehouse.view_checkpoint(view.id, view.generation))
-            newest = 0
-            for input_id in view.inputs:
-                record = snapshot.get(input_id)
-                generation = getattr(record, "generation", 1)
-                newest += latest_version(context.warehouse, context.warehouse.data(input_id, generation)) + 1
-            behind[view_job(view.id)] = max(0, newest - sum(reached.values())) if reached else None
+            rows = [
+                self._rows_after(context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)), reached)
+                for id_ in view.inputs
+            ]
+            behind[view_job(view.id)] = None if None in rows else sum(row for row in rows if row is not None)
         return behind
+
+    def _rows_after(self, table: str, reached: Mapping[str, int]) -> int | None:
+        """How many rows a table got since the version a view has reached; None where nobody can tell cheaply."""
+        warehouse = self._context.warehouse
+        versions = commit_versions(warehouse, table)
+        if not versions:
+            return 0
+        first = reached.get(str(DeltaTable(table).metadata().id)) if reached else None
+        if first is None or versions[-1] - first > _MOST_VERSIONS:
+            return None
+        added = [added_rows(read_actions(warehouse, table, version)) for version in versions if version >= first]
+        return None if None in added else sum(rows for rows in added if rows is not None)
 
 
 def _read_file(path: str) -> str:
