@@ -59,10 +59,10 @@ def start_broker(
         return running
     class_path = kafka_class_path()
     remembered = _remembered(home)
-    at = port or (remembered["port"] if remembered else _free_port())
+    at = port or (remembered["port"] if remembered else free_port())
     if _is_port_open(f"127.0.0.1:{at}"):
         raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
-    controller_at = controller_port or _free_port()
+    controller_at = controller_port or free_port()
     cluster_id = remembered["cluster_id"] if remembered else _new_cluster_id()
     _write_settings(home, at, controller_at, extra or {})
     java = [*_java(home), "-cp", class_path]
@@ -277,7 +277,8 @@ def _is_port_open(bootstrap: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens at now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

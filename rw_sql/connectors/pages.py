@@ -83,15 +83,12 @@ def _values(option: OptionSpec) -> str:
     if option.choices:
         return ", ".join(f"`{choice}`" for choice in option.choices)
     kind = {"integer": "whole number"}.get(option.type, option.type)
-    match option.minimum, option.maximum:
-        case None, None:
-            return kind
-        case low, None:
-            return f"{kind}, at least {number_text(low)}"
-        case None, high:
-            return f"{kind}, at most {number_text(high)}"
-        case low, high:
-            return f"{kind}, {number_text(low)} to {number_text(high)}"
+    low, high = option.minimum, option.maximum
+    if low is not None and high is not None:
+        return f"{kind}, {number_text(low)} to {number_text(high)}"
+    if low is not None:
+        return f"{kind}, at least {number_text(low)}"
+    return kind if high is None else f"{kind}, at most {number_text(high)}"
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
