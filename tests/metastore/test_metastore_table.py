@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import Schema
+from metastore_model import Make
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
@@ -142,7 +143,7 @@ def test_upkeep_that_loses_leaves_its_work_to_the_next_turn(uri: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a place with blanks", "50% `quoted`", "größe#1?x=y"])
-def test_a_warehouse_may_have_any_name(tmp_path: Path, make, name: str) -> None:
+def test_a_warehouse_may_have_any_name(tmp_path: Path, make: Make, name: str) -> None:
     warehouse = str(tmp_path / name)
     metastore = Metastore.open(warehouse)
     reader = Metastore.open(warehouse)

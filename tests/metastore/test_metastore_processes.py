@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from test_snapshot import content
+from metastore_model import content
 
-from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import ForgetSplitStates, PutObject, PutSplitStates, UnassignSplits
+from rw_sql.metastore import Metastore, changes_to_json
+from rw_sql.metastore.projections import KEYS
+from rw_sql.metastore.records import (
+    DropObject,
+    ForgetSplitStates,
+    PutObject,
+    PutSplitStates,
+    SourceRecord,
+    UnassignSplits,
+)
 from rw_sql.metastore.table import StoredTable
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Callable
+    from pathlib import Path
+    from subprocess import Popen
+
+    from metastore_model import Make
+
+    Start = Callable[..., Popen[str]]
+    Died = Callable[[Popen[str]], bool]
 
 COMMIT_OFTEN = """
 import json, sys
@@ -75,8 +91,6 @@ FAULT_POINTS = (
     "metastore.after_source_state",
 )
 
-Start = "Callable[..., Popen[str]]"
-
 
 def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, start_python: Start) -> None:
     # They also find no metastore, and create it together.
@@ -94,56 +108,53 @@ def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, s
         assert StoredTable(f"{metastore.directory}/{name}").read().num_rows == rows
 
 
-def projected(warehouse: str) -> dict[str, list[dict[str, object]]]:
+def projected(warehouse: Path) -> dict[str, list[dict[str, object]]]:
     """What plain SQL over the projections would see."""
-    tables = {
-        name: StoredTable(f"{warehouse}/rw_catalog/{name}") for name in ("objects", "fragment_splits", "source_state")
-    }
-    keys = {"objects": ("id",), "fragment_splits": ("fragment", "split"), "source_state": ("fragment", "split")}
     found = {}
-    for name, table in tables.items():
-        newest = {}
-        for row in table.read().sort_by("epoch").to_pylist():
-            row.pop("actor", None)
-            newest[tuple(row[key] for key in keys[name])] = row
+    for name, keys in KEYS.items():
+        rows = StoredTable(str(warehouse / "rw_catalog" / name)).read().sort_by("epoch").to_pylist()
+        newest = {tuple(row[key] for key in keys): {**row, "actor": None} for row in rows}
         found[name] = list(newest.values())
     return found
 
 
+CHANGES = (
+    PutObject(record=SourceRecord(id=3, name="late", definition="", connector="kafka", options=(), is_shared=False)),
+    DropObject(id=2),
+    UnassignSplits(fragment="1", splits=("orders:0",)),
+    PutSplitStates(fragment="1", states={"orders:1": '{"offset":99}'}),
+    ForgetSplitStates(fragment="1", splits=("orders:2",)),
+)
+
+
 @pytest.mark.crash
-@pytest.mark.parametrize("heal", ["open", "commit", "read"])
 @pytest.mark.parametrize("point", FAULT_POINTS)
 def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
-    tmp_path, make, point: str, heal: str, start_python: Start, died_by_kill
+    tmp_path: Path, make: Make, point: str, start_python: Start, died_by_kill: Died
 ) -> None:
-    from rw_sql.metastore import changes_to_json
-
-    changes = (
-        PutObject(record=make.source(1, "moved", "other")),
-        PutObject(record=make.view(2, "mv", 1)),
-        UnassignSplits(fragment="1", splits=("orders:0",)),
-        PutSplitStates(fragment="1", states={"orders:1": '{"offset":99}'}),
-        ForgetSplitStates(fragment="1", splits=("orders:2",)),
-    )
-    warehouses = {name: str(tmp_path / name) for name in ("crashed", "oracle")}
-    opened = {name: Metastore.open(warehouse) for name, warehouse in warehouses.items()}
+    opened = {name: Metastore.open(str(tmp_path / name)) for name in ("crashed", "oracle")}
     for metastore in opened.values():
-        metastore.commit(make.source_with_splits(1, "orders", 3), based_on=metastore.snapshot())
+        made = metastore.commit(make.source_with_splits(1, "orders", 3), based_on=metastore.snapshot())
+        metastore.commit(make.operation(PutObject(record=make.view(2, "mv", 1))), based_on=made.snapshot)
+    oracle = opened["oracle"]
     if point != "metastore.before_append":
-        oracle = opened["oracle"]
-        oracle.commit(make.operation(*changes), based_on=oracle.snapshot())
-    assert died_by_kill(start_python(CHANGE_AND_DIE, warehouses["crashed"], point, changes_to_json(changes)))
-    survivor = opened["crashed"]
-    if heal == "open":
-        survivor = Metastore.open(warehouses["crashed"])
-    elif heal == "commit":
-        for metastore in opened.values():
-            last = make.operation(PutObject(record=make.source(9, "last")))
-            metastore.commit(last, based_on=metastore.snapshot())
-    assert content(survivor.snapshot()) == content(opened["oracle"].snapshot())
-    if heal != "read":
-        assert projected(warehouses["crashed"]) == projected(warehouses["oracle"])
-    assert len(survivor.operations()) == survivor.snapshot().epoch
+        oracle.commit(make.operation(*CHANGES), based_on=oracle.snapshot())
+    assert died_by_kill(start_python(CHANGE_AND_DIE, str(tmp_path / "crashed"), point, changes_to_json(CHANGES)))
+    shutil.copytree(tmp_path / "crashed", tmp_path / "opened")
+
+    # Who had it open before sees the commit, and a process that only opens it completes the projections.
+    assert content(opened["crashed"].snapshot()) == content(oracle.snapshot())
+    assert len(opened["crashed"].operations()) == oracle.snapshot().epoch
+    assert content(Metastore.open(str(tmp_path / "opened")).snapshot()) == content(oracle.snapshot())
+    assert projected(tmp_path / "opened") == projected(tmp_path / "oracle")
+
+    # The next commit of a process that was there all along completes them too.
+    for metastore in opened.values():
+        last = make.operation(DropObject(id=1), PutObject(record=make.source(9, "orders")))
+        metastore.commit(last, based_on=metastore.snapshot())
+    assert content(opened["crashed"].snapshot()) == content(oracle.snapshot())
+    assert projected(tmp_path / "crashed") == projected(tmp_path / "oracle")
+    assert content(Metastore.open(str(tmp_path / "crashed")).snapshot()) == content(oracle.snapshot())
 
 
 def test_runs_claimed_by_two_processes_are_distinct(metastore: Metastore, warehouse: str, start_python: Start) -> None:

@@ -3,7 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import sqlglot
+from metastore_model import Make
 
+from rw_sql.assets import list_assets, read_asset
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import AddColumns, CreateTable, load_catalog, parse_catalog
@@ -76,13 +79,16 @@ def test_views_read_the_tables_of_their_warehouse(metastore: Metastore, warehous
     assert not any("rw_catalog.objects" in text for text in definitions.values())
 
 
-def _shipped() -> list[tuple[str, str]]:
-    from rw_sql.assets import list_assets, read_asset
+def test_every_view_is_a_query(metastore: Metastore) -> None:
+    for _, text in metastore.view_definitions():
+        assert isinstance(sqlglot.parse_one(text, read="spark"), sqlglot.exp.Select)
 
+
+def _shipped() -> list[tuple[str, str]]:
     return [(name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql")]
 
 
-def test_a_newer_format_is_refused_and_nothing_changes(warehouse: str, make) -> None:
+def test_a_newer_format_is_refused_and_nothing_changes(warehouse: str, make: Make) -> None:
     shipped = _shipped()
     number = len(shipped) + 1
     newer = parse_catalog(
@@ -98,7 +104,7 @@ def test_a_newer_format_is_refused_and_nothing_changes(warehouse: str, make) -> 
     assert metastore.version() == version
 
 
-def test_an_older_format_is_brought_up_to_date_with_its_rows(warehouse: str, make) -> None:
+def test_an_older_format_is_brought_up_to_date_with_its_rows(warehouse: str, make: Make) -> None:
     metastore = Metastore.open(warehouse)
     metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot())
     shipped = _shipped()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_snapshot import Model, check_lookups, content, operations, without_epochs
+from metastore_model import Make, Model, check_lookups, content, operations, without_epochs
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before
@@ -17,7 +17,7 @@ from rw_sql.metastore.records import AssignSplits, DropObject, ForgetSplitStates
 from rw_sql.metastore.table import StoredTable
 
 
-def test_a_commit_is_seen_by_everybody(metastore: Metastore, warehouse: str, make) -> None:
+def test_a_commit_is_seen_by_everybody(metastore: Metastore, warehouse: str, make: Make) -> None:
     other = Metastore.open(warehouse)
     empty = other.snapshot()
     version = other.version()
@@ -35,7 +35,9 @@ def test_a_commit_is_seen_by_everybody(metastore: Metastore, warehouse: str, mak
     assert empty.find("source", "orders") is None
 
 
-def test_a_commit_on_an_old_snapshot_is_refused_and_leaves_nothing(metastore: Metastore, warehouse: str, make) -> None:
+def test_a_commit_on_an_old_snapshot_is_refused_and_leaves_nothing(
+    metastore: Metastore, warehouse: str, make: Make
+) -> None:
     other = Metastore.open(warehouse)
     old = other.snapshot()
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
@@ -49,14 +51,16 @@ def test_a_commit_on_an_old_snapshot_is_refused_and_leaves_nothing(metastore: Me
     assert [record.name for record in metastore.snapshot().all("source")] == ["orders", "others"]
 
 
-def test_a_commit_that_does_not_fit_leaves_nothing(metastore: Metastore, make) -> None:
+def test_a_commit_that_does_not_fit_leaves_nothing(metastore: Metastore, make: Make) -> None:
     version = metastore.version()
     with pytest.raises(ValueError, match="does not exist"):
         metastore.commit(make.operation(DropObject(id=1)), based_on=metastore.snapshot())
     assert metastore.version() == version
 
 
-def test_outcomes_and_upkeep_in_between_do_not_refuse_a_commit(metastore: Metastore, warehouse: str, make) -> None:
+def test_outcomes_and_upkeep_in_between_do_not_refuse_a_commit(
+    metastore: Metastore, warehouse: str, make: Make
+) -> None:
     other = Metastore.open(warehouse)
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     planned_on = other.snapshot()
@@ -65,7 +69,7 @@ def test_outcomes_and_upkeep_in_between_do_not_refuse_a_commit(metastore: Metast
     assert other.commit(make.operation(DropObject(id=1)), based_on=planned_on).epoch == 2
 
 
-def test_the_log_of_record_holds_who_what_and_what_came_of_it(metastore: Metastore, make) -> None:
+def test_the_log_of_record_holds_who_what_and_what_came_of_it(metastore: Metastore, make: Make) -> None:
     snapshot = metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot()).snapshot
     inject = replace(
         make.operation(
@@ -106,7 +110,7 @@ def test_the_log_of_record_holds_who_what_and_what_came_of_it(metastore: Metasto
     assert metastore.snapshot().epoch == 2
 
 
-def test_parameters_and_dependents(metastore: Metastore, make) -> None:
+def test_parameters_and_dependents(metastore: Metastore, make: Make) -> None:
     changes = (
         PutObject(record=make.source(1, "orders")),
         PutObject(record=make.view(2, "a", 1)),
@@ -120,7 +124,7 @@ def test_parameters_and_dependents(metastore: Metastore, make) -> None:
     assert snapshot.parameter("enable_unsafe_ops") is None
 
 
-def test_threads_that_commit_at_once_all_get_their_own_epoch(metastore: Metastore, make) -> None:
+def test_threads_that_commit_at_once_all_get_their_own_epoch(metastore: Metastore, make: Make) -> None:
     def work(worker: int) -> list[int]:
         epochs = []
         while len(epochs) < 5:
@@ -138,12 +142,12 @@ def test_threads_that_commit_at_once_all_get_their_own_epoch(metastore: Metastor
     assert len(metastore.snapshot().all("source")) == 20
 
 
-def test_a_warehouse_given_as_a_uri_of_a_file_is_the_same_one(metastore: Metastore, warehouse: str, make) -> None:
+def test_a_warehouse_given_as_a_uri_of_a_file_is_the_same_one(metastore: Metastore, warehouse: str, make: Make) -> None:
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     assert Metastore.open(f"file://{warehouse}").snapshot().epoch == 1
 
 
-def test_a_table_behind_an_object_store_is_read_through_it(metastore: Metastore, warehouse: str, make) -> None:
+def test_a_table_behind_an_object_store_is_read_through_it(metastore: Metastore, warehouse: str, make: Make) -> None:
     table = StoredTable(f"file://{warehouse}/rw_catalog/objects")
     assert table.latest_version() == 0
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
@@ -158,7 +162,9 @@ def test_a_table_behind_an_object_store_is_read_through_it(metastore: Metastore,
     assert (new.rows.num_rows, new.is_whole) == (2, True)
 
 
-def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(metastore: Metastore, warehouse: str, make) -> None:
+def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(
+    metastore: Metastore, warehouse: str, make: Make
+) -> None:
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     table = StoredTable(f"{warehouse}/rw_catalog/operations")
     table.append(table.schema.empty_table(), transaction=("epoch", 5))
@@ -168,7 +174,7 @@ def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(metastore: Me
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_the_store_equals_the_model_also_when_opened_anew(tmp_path_factory, make, data: st.DataObject) -> None:
+def test_the_store_equals_the_model_also_when_opened_anew(tmp_path_factory, make: Make, data: st.DataObject) -> None:
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
     metastore, other = Metastore.open(warehouse), Metastore.open(warehouse)
     model = Model()
@@ -197,30 +203,30 @@ def test_the_store_equals_the_model_also_when_opened_anew(tmp_path_factory, make
 TABLES = ("operations", "objects", "fragment_splits", "source_state")
 
 
-def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, warehouse: str, make) -> None:
+def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, warehouse: str, make: Make) -> None:
     directory = Path(warehouse, "rw_catalog")
     snapshot = metastore.commit(make.source_with_splits(1, "orders", 40), based_on=metastore.snapshot()).snapshot
     reader = Metastore.open(warehouse)
     splits = tuple(snapshot.splits("1"))
-    for turn in range(160):
+    for turn in range(120):
         states = dict.fromkeys(splits, f'{{"offset":{turn}}}')
         changes = [PutSplitStates(fragment="1", states=states), PutObject(record=make.source(1, f"orders_{turn}"))]
-        if turn == 80:
+        if turn == 60:
             changes.append(AssignSplits(fragment="1", splits=("late:0",)))
         snapshot = metastore.commit(make.operation(*changes), based_on=snapshot).snapshot
-        if turn % 7 == 0:
+        if turn % 9 == 0:
             assert content(reader.snapshot()) == content(snapshot)
     assert content(reader.snapshot()) == content(snapshot)
     assert content(Metastore.open(warehouse).snapshot()) == content(snapshot)
-    assert len(metastore.operations()) == 161
+    assert len(metastore.operations()) == 121
     for name in TABLES:
-        assert len(list(directory.joinpath(name).glob("*.parquet"))) <= 130, name
+        assert len(list(directory.joinpath(name).glob("*.parquet"))) <= 110, name
     # The states that were replaced are gone from the projection, and a table that nothing touched knows the epoch.
-    assert StoredTable(str(directory / "source_state")).read().num_rows < 161 * 40
-    assert StoredTable(str(directory / "fragment_splits")).transaction("projected") > 100
+    assert StoredTable(str(directory / "source_state")).read().num_rows < 121 * 40
+    assert StoredTable(str(directory / "fragment_splits")).transaction("projected") > 61
 
 
-def test_a_dropped_metastore_kind_is_named(metastore: Metastore, warehouse: str, make) -> None:
+def test_a_dropped_metastore_kind_is_named(metastore: Metastore, warehouse: str, make: Make) -> None:
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     table = StoredTable(f"{warehouse}/rw_catalog/objects")
     row = table.read().to_pylist()[0]

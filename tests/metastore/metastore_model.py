@@ -1,21 +1,22 @@
-"""The fold of operations into a snapshot, against a plain model, without storage."""
+"""A plain model of the catalog, operations that fit it, and short ways to records."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rw_sql.metastore import Snapshot, apply_before
+from rw_sql.metastore import Snapshot
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
 from rw_sql.metastore.records import (
     AssignSplits,
     Change,
     DropObject,
     ForgetSplitStates,
+    Lease,
     MaterializedViewRecord,
+    Operation,
     ParameterRecord,
     PutObject,
     PutSplitStates,
@@ -23,6 +24,67 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.metastore.snapshot import before_image, effect_of, fold
+
+
+class Make:
+    """Short ways to records and operations."""
+
+    def source(self, id: int, name: str, topic: str = "orders") -> SourceRecord:
+        return SourceRecord(
+            id=id,
+            name=name,
+            definition=f"CREATE SOURCE {name} WITH (connector = 'kafka', topic = '{topic}')",
+            connector="kafka",
+            options=(("topic", f"'{topic}'"), ("properties.bootstrap.servers", "'localhost:9092'")),
+            is_shared=True,
+        )
+
+    def view(self, id: int, name: str, *inputs: int) -> MaterializedViewRecord:
+        return MaterializedViewRecord(
+            id=id,
+            name=name,
+            definition=f"CREATE MATERIALIZED VIEW {name}",
+            query="SELECT 1",
+            inputs=inputs,
+            schema="{}",
+        )
+
+    def operation(
+        self, *changes: Change, kind: str = "TEST", is_unsafe: bool = False, objects: tuple[str, ...] = ()
+    ) -> Operation:
+        return Operation(
+            kind=kind,
+            statement=f"{kind} statement",
+            objects=objects,
+            changes=changes,
+            is_unsafe=is_unsafe,
+            actor="tester",
+        )
+
+    def source_with_splits(self, id: int, name: str, splits: int) -> Operation:
+        ids = tuple(f"orders:{i}" for i in range(splits))
+        return self.operation(
+            PutObject(record=self.source(id, name)),
+            AssignSplits(fragment=f"{id}", splits=ids),
+            PutSplitStates(fragment=f"{id}", states={split: f'{{"offset":{at}}}' for at, split in enumerate(ids)}),
+            kind="CREATE SOURCE",
+            objects=(name,),
+        )
+
+    def lease(self, owner: str = "owner", at: int = 1) -> Lease:
+        return Lease(
+            owner=owner,
+            host="host",
+            python_pid=1,
+            jvm_pid=2,
+            python_start="a",
+            jvm_start="b",
+            taken_at_ms=at,
+            heartbeat_ms=at,
+            expires_ms=at + 10_000,
+            applied_epoch=0,
+        )
+
 
 KINDS = ("source", "materialized_view", "pause", "parameter")
 FRAGMENTS = ("f", "g")
@@ -178,8 +240,6 @@ def _new_record(draw: st.DrawFn, present: dict[int, object], id: int) -> object:
 
 
 def _replaced(draw: st.DrawFn, old: object, salt: int) -> object:
-    from dataclasses import replace
-
     match old:
         case SourceRecord():
             return replace(old, name=f"s{old.id}_{salt}", generation=old.generation + 1)
@@ -195,63 +255,3 @@ def apply(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Snapshot, ob
     effect = effect_of(snapshot, snapshot.epoch + 1, "tester", stored)
     record = SimpleNamespace(before=before_to_json(before_image(snapshot, effect)))
     return fold(snapshot, effect), record
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_a_snapshot_equals_the_model_and_never_changes(data: st.DataObject) -> None:
-    model, snapshot = Model(), Snapshot()
-    seen = [(snapshot, content(snapshot))]
-    for _ in range(data.draw(st.integers(1, 12))):
-        changes = data.draw(operations(model.objects, snapshot.next_id))
-        model.apply(changes)
-        snapshot, _ = apply(snapshot, changes)
-        assert content(snapshot) == model.content()
-        check_lookups(snapshot)
-        seen.append((snapshot, content(snapshot)))
-    for old, was in seen:
-        assert content(old) == was
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:
-    snapshot = Snapshot()
-    for _ in range(data.draw(st.integers(1, 6))):
-        before = snapshot
-        changes = data.draw(operations(dict(snapshot.records), snapshot.next_id))
-        snapshot, operation = apply(before, changes)
-        undone, undoing = apply(snapshot, apply_before(operation))
-        assert without_epochs(undone) == without_epochs(before)
-        check_lookups(undone)
-        redone, _ = apply(undone, apply_before(undoing))
-        assert without_epochs(redone) == without_epochs(snapshot)
-
-
-def test_names_may_be_swapped_and_taken_over_in_one_operation(make) -> None:
-    snapshot, _ = apply(Snapshot(), (PutObject(record=make.source(1, "a")), PutObject(record=make.source(2, "b"))))
-    swapped, swap = apply(snapshot, (PutObject(record=make.source(1, "b")), PutObject(record=make.source(2, "a"))))
-    assert (swapped.find("source", "a").id, swapped.find("source", "b").id) == (2, 1)
-    assert without_epochs(apply(swapped, apply_before(swap))[0]) == without_epochs(snapshot)
-    taken, take = apply(snapshot, (PutObject(record=make.source(3, "a")), DropObject(id=1)))
-    assert taken.find("source", "a").id == 3
-    assert without_epochs(apply(taken, apply_before(take))[0]) == without_epochs(snapshot)
-
-
-def test_what_does_not_fit_is_refused(make) -> None:
-    snapshot, _ = apply(Snapshot(), (PutObject(record=make.source(1, "a")),))
-    for changes, complaint in (
-        ((DropObject(id=2),), "does not exist"),
-        ((PutObject(record=make.source(2, "a")),), "held by object 1"),
-        ((PutObject(record=make.source(2, "b")), PutObject(record=make.source(3, "b"))), "held by object 2"),
-        ((PutObject(record=make.view(1, "a")),), "cannot become"),
-    ):
-        with pytest.raises(ValueError, match=complaint):
-            effect_of(snapshot, 2, "tester", changes)
-
-
-def test_an_id_is_never_given_twice(make) -> None:
-    snapshot, _ = apply(Snapshot(), (PutObject(record=make.source(7, "a")),))
-    snapshot, _ = apply(snapshot, (DropObject(id=7),))
-    assert snapshot.next_id == 8
-    assert (snapshot.get(7), snapshot.object_epoch(7), snapshot.object_epoch(8)) == (None, 2, 0)

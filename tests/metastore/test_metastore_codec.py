@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import get_args
 
 import pytest
@@ -14,48 +15,22 @@ from rw_sql.metastore.records import (
     Change,
     DropObject,
     ForgetSplitStates,
-    MaterializedViewRecord,
     ObjectRecord,
-    ParameterRecord,
     PauseRecord,
     PutObject,
     PutSplitStates,
-    SourceRecord,
     UnassignSplits,
 )
 
-ids = st.integers(1, 2**40)
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-pairs = st.lists(st.tuples(texts, texts), max_size=3).map(tuple)
+texts = st.text(max_size=20)
+# From the annotations, so that a new kind of record is covered as soon as it exists.
 records = st.one_of(
-    st.builds(
-        SourceRecord,
-        id=ids,
-        name=texts,
-        definition=texts,
-        connector=texts,
-        options=pairs,
-        is_shared=st.booleans(),
-        generation=ids,
-        created_at_ms=ids,
-    ),
-    st.builds(
-        MaterializedViewRecord,
-        id=ids,
-        name=texts,
-        definition=texts,
-        query=texts,
-        inputs=st.lists(ids).map(tuple),
-        schema=texts,
-        keys=st.lists(texts).map(tuple),
-    ),
-    st.builds(PauseRecord, id=ids, name=texts, source_id=st.none() | ids, reason=st.none() | texts),
-    st.builds(ParameterRecord, id=ids, name=texts, value=texts),
+    *(st.builds(record, **{f.name: ... for f in fields(record) if f.init}) for record in get_args(ObjectRecord))
 )
 names = st.lists(texts).map(tuple)
 changes = st.one_of(
     st.builds(PutObject, record=records),
-    st.builds(DropObject, id=ids),
+    st.builds(DropObject, id=st.integers()),
     st.builds(AssignSplits, fragment=texts, splits=names),
     st.builds(UnassignSplits, fragment=texts, splits=names),
     st.builds(PutSplitStates, fragment=texts, states=st.dictionaries(texts, texts), log_version=st.integers(-1, 9)),
@@ -73,8 +48,7 @@ def test_changes_survive_json(changed: tuple[Change, ...]) -> None:
     assert changes_from_json(changes_to_json(changed)) == changed
 
 
-def test_every_kind_of_record_and_change_is_covered() -> None:
-    assert len(get_args(ObjectRecord)) == 4
+def test_every_kind_of_change_is_covered() -> None:
     assert len(get_args(Change)) == 6
 
 
