@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import TOO_COMPLEX, SqlError
+from rw_sql.errors import SqlError
+from rw_sql.syntax.free_text import is_spark_query
+from rw_sql.syntax.reading import QueryReader
 from rw_sql.syntax.scan import PUNCTUATION, QUOTED, WORD, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rw_sql.syntax.parser import Parser
-
-_OPENING, _CLOSING = frozenset("(["), frozenset(")]")
 
 
 def option_key(parser: Parser) -> Token | None:
@@ -29,68 +29,62 @@ def option_key(parser: Parser) -> Token | None:
     return _cut(parser, first, at, ".".join(parts))
 
 
-def query(parser: Parser) -> Token | None:
-    """A query: to the end of the statement, or to a WITH ( or EMIT clause at its own level."""
-    tokens, last = parser.tokens, parser.last
-
-    def ends(at: int) -> bool:
-        token = tokens[at]
-        if token.kind != WORD or at + 1 >= last:
-            return False
-        following = tokens[at + 1]
-        if token.upper == "WITH":
-            return following.text == "("
-        return token.upper == "EMIT" and following.upper in ("ON", "IMMEDIATELY") and following.kind == WORD
-
-    return _free_text(parser, ends)
-
-
-_CONSTRAINTS = frozenset({"PRIMARY", "UNIQUE", "CHECK", "DEFAULT", "REFERENCES"})
+def query(parser: Parser) -> Token:
+    """A query, as far as it reaches."""
+    reader = _reader(parser)
+    try:
+        reader.query()
+        if reader.word() in _ONLY_SPARKS:
+            reader.fail("the end of the query")
+    except SqlError:
+        cut = _spark_query(parser)
+        if cut is None:
+            raise
+        return cut
+    return _cut(parser, parser.tokens[parser.at], reader.at, "")
 
 
-def expression(parser: Parser) -> Token | None:
-    """An expression: to a comma or closing bracket at its own level, or to the next column constraint or clause."""
-    tokens, last = parser.tokens, parser.last
-
-    def ends(at: int) -> bool:
-        token = tokens[at]
-        if token.kind == PUNCTUATION:
-            return token.text == ","
-        if token.kind != WORD or at + 1 >= last:
-            return False
-        following = tokens[at + 1].upper
-        if token.upper == "NOT":
-            return following == "NULL" and tokens[at - 1].upper != "IS"
-        if token.upper == "WITH":
-            return following in ("TTL", "(")
-        return token.upper in _CONSTRAINTS and (token.upper != "PRIMARY" or following == "KEY")
-
-    return _free_text(parser, ends)
+def expression(parser: Parser) -> Token:
+    """An expression, as far as it reaches."""
+    reader = _reader(parser)
+    reader.expression()
+    return _cut(parser, parser.tokens[parser.at], reader.at, "")
 
 
-def _free_text(parser: Parser, ends: Callable[[int], bool]) -> Token | None:
-    """The tokens from here to an end at this level or to an unmatched closing bracket; None where that is at once."""
+def _reader(parser: Parser) -> QueryReader:
+    return QueryReader(parser.tokens, parser.at, parser.last, parser.end())
+
+
+_ONLY_SPARKS = frozenset({"PIVOT", "UNPIVOT", "TRANSFORM", "MATCH_RECOGNIZE"})
+
+
+def _spark_query(parser: Parser) -> Token | None:
+    """A query with one of Spark's larger forms, which the reader does not know: up to WITH ( or EMIT, if it is one."""
     tokens, at, last = parser.tokens, parser.at, parser.last
-    if at >= last:
-        return None
-    first, depth = tokens[at], 0
+    depth = 0
+    is_sparks = False
     while at < last:
         token = tokens[at]
         if token.kind == PUNCTUATION:
-            if token.text in _OPENING:
+            if token.text in "([":
                 depth += 1
-                if depth > MOST_NESTED:
-                    raise SqlError(TOO_COMPLEX, f"more than {MOST_NESTED} brackets are open here", span=token.span)
-            elif token.text in _CLOSING:
+            elif token.text in ")]":
                 if depth == 0:
                     break
                 depth -= 1
-        if depth == 0 and token is not first and ends(at):
-            break
+        elif token.kind == WORD and token.upper in _ONLY_SPARKS:
+            is_sparks = True
+        elif depth == 0 and token.kind == WORD and at + 1 < last:
+            following = tokens[at + 1]
+            if token.upper == "WITH" and following.text == "(":
+                break
+            if token.upper == "EMIT" and following.upper in ("ON", "IMMEDIATELY"):
+                break
         at += 1
-    if at == parser.at:
+    if not is_sparks or at == parser.at:
         return None
-    return _cut(parser, first, at, "")
+    text = parser.text[tokens[parser.at].start : tokens[at - 1].end]
+    return _cut(parser, tokens[parser.at], at, "") if is_spark_query(text) else None
 
 
 def _cut(parser: Parser, first: Token, end: int, value: str) -> Token:
@@ -101,9 +95,6 @@ def _cut(parser: Parser, first: Token, end: int, value: str) -> Token:
     parser.at = end
     return cut
 
-
-MOST_NESTED = 200
-"""How deep brackets may nest in a query or expression. sqlglot recurses, and Python's stack ends."""
 
 CAPTURE: dict[str, Callable[[Parser], Token | None]] = {
     "OPTION_KEY": option_key,

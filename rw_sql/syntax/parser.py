@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rw_sql.errors import SqlError
 from rw_sql.syntax.capture import CAPTURE
 from rw_sql.syntax.expected import found, syntax_error
 from rw_sql.syntax.names import RESERVED

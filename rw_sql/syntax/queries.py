@@ -9,8 +9,7 @@ from functools import lru_cache
 def table_names(query: str) -> tuple[str, ...]:
     """The tables a query reads, each once, in the order met: the last part of each name, folded unless quoted.
 
-    Names that the query defines itself (WITH) are left out. The query must have been parsed before: see
-    :func:`rw_sql.syntax.free_text.check_query`.
+    Names that the query defines itself (WITH) are left out. The query must have been parsed before.
     """
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_OPTION, SYNTAX_ERROR, UNKNOWN_OPTION, Span, SqlError, near_names
-from rw_sql.syntax.free_text import check_expression, check_query
+from rw_sql.syntax.free_text import spaced
 from rw_sql.syntax.names import quoted
 from rw_sql.syntax.scan import QUOTED, Token
 from rw_sql.syntax.statements.common import (
@@ -214,13 +214,13 @@ def for_splits(*splits: SplitId) -> tuple[SplitId, ...]:
 
 
 def expression(token: Token) -> Expression:
-    """A cut-out expression, checked. Raises SqlError INVALID_EXPRESSION."""
-    return Expression(text=check_expression(token), span=token.span)
+    """A cut-out expression."""
+    return Expression(text=spaced(token), span=token.span)
 
 
 def query(token: Token) -> Query:
-    """A cut-out query, checked. Raises SqlError INVALID_EXPRESSION."""
-    return Query(text=check_query(token), span=token.span)
+    """A cut-out query."""
+    return Query(text=token.text, span=token.span)
 
 
 def column_names(*names: tuple[str, ...]) -> tuple[str, ...]:

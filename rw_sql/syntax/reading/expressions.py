@@ -1,0 +1,606 @@
+"""Expressions: operators by their binding power, calls, and the forms that have words inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax.names import RESERVED
+from rw_sql.syntax.reading.types import LITERALS, TypeReader
+from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Binding power, as in PostgreSQL: https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-PRECEDENCE
+_OR, _XOR, _AND, _NOT, _IS, _COMPARE, _LIKE, _BETWEEN, _OTHER, _PLUS, _TIMES, _POWER, _AT, _SIGN, _POSTFIX = range(
+    1, 16
+)
+
+_INFIX = {
+    **dict.fromkeys(("=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"), _COMPARE),
+    **dict.fromkeys(
+        [
+            "~",
+            "~*",
+            "!~",
+            "!~*",
+            "~~",
+            "~~*",
+            "!~~",
+            "!~~*",
+            "||",
+            "|",
+            "&",
+            "<<",
+            ">>",
+            "#",
+            "->",
+            "->>",
+            "#>",
+            "#>>",
+            "#-",
+            "@>",
+            "<@",
+            "?",
+            "?|",
+            "?&",
+            "@?",
+            "@@",
+            "^@",
+        ],
+        _OTHER,
+    ),
+    **dict.fromkeys(("+", "-"), _PLUS),
+    **dict.fromkeys(("*", "/", "%"), _TIMES),
+    "^": _POWER,
+}
+_LIKES = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
+_UNITS = frozenset(["YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
+_UNITS = _UNITS | {unit + "S" for unit in _UNITS}
+_NUMBER_SUFFIXES = frozenset({"L", "S", "Y", "D", "F", "BD"})
+_STRING_PREFIXES = frozenset({"R", "X", "B", "N"})
+_NEVER_NAMES = frozenset({"CAST", "EXISTS", "EXTRACT", "INTERVAL", "OVERLAY", "ROW", "SUBSTRING", "TRIM", "TRY_CAST"})
+_QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
+
+
+class ExpressionReader(TypeReader):
+    """Reads expressions. Queries inside of them are the subclass's business."""
+
+    __slots__ = ()
+
+    def query(self) -> None:
+        """Moves behind a query."""
+        raise NotImplementedError
+
+    def expression(self) -> None:
+        """Moves behind the longest expression that begins here. Raises SqlError INVALID_EXPRESSION, TOO_COMPLEX."""
+        self._operators(0)
+
+    def _operators(self, least: int) -> None:
+        self.deeper()
+        self._prefix()
+        while (power := self._power()) > least:
+            self._infix(power)
+        self.depth -= 1
+
+    def _power(self) -> int:
+        """How strongly the next operator binds; 0 if none is next."""
+        word = self.word()
+        if word:
+            return self._word_power(word)
+        operator = self.operator()
+        if operator in ("::", "[") or (operator == "." and self._is_field()):
+            return _POSTFIX
+        return _INFIX.get(operator, 0)
+
+    def _is_field(self) -> bool:
+        """Whether a field of the value before may follow: ``(a).b``, ``f(x).b``, ``a[1].b``."""
+        return self.tokens[self.at - 1].text in (")", "]") and self.peek(1).kind in (WORD, QUOTED, BACKQUOTED)
+
+    def _word_power(self, word: str) -> int:
+        if word == "NOT":
+            word = self.word(1)
+            if word in ("IN", "BETWEEN"):
+                return _BETWEEN
+            return _LIKE if word in _LIKES or word == "SIMILAR" else 0
+        if word == "AT":
+            return _AT if self.word(1) == "TIME" and self.word(2) == "ZONE" else 0
+        if word == "OPERATOR":
+            return _OTHER if self.peek(1).text == "(" else 0
+        return _WORD_POWERS.get(word, 0)
+
+    def _infix(self, power: int) -> None:
+        word = self.word()
+        if word:
+            self._word_infix(word, power)
+            return
+        operator = self.operator()
+        self.at += len(operator)
+        if operator == "::":
+            self.data_type()
+        elif operator == "[":
+            self._index()
+        elif operator == ".":
+            self.label()
+            self._fields()
+        else:
+            self._operators(power)
+
+    def _word_infix(self, word: str, power: int) -> None:
+        if word == "NOT":
+            self.at += 1
+            word = self.word()
+        self.at += 1
+        if word in ("AND", "OR", "XOR", "DIV"):
+            self._operators(power)
+        elif word == "IS":
+            self._is()
+        elif word == "IN":
+            self.expect_sign("(")
+            self._query_or_expressions()
+            self.expect_sign(")")
+        elif word == "BETWEEN":
+            self._operators(_BETWEEN)
+            self.expect("AND")
+            self._operators(_BETWEEN)
+        elif word == "AT":
+            self.at += 2
+            self._operators(power)
+        elif word == "COLLATE":
+            self.dotted_name()
+        elif word == "OPERATOR":
+            self._qualified_operator()
+            self._operators(power)
+        elif word in _LIKES or word == "SIMILAR":
+            if word == "SIMILAR":
+                self.expect("TO")
+            self._operators(_LIKE)
+            if self.take("ESCAPE"):
+                self.string()
+        # ISNULL and NOTNULL have nothing behind them.
+
+    def _is(self) -> None:
+        self.take("NOT")
+        if self.take_one("TRUE", "FALSE", "UNKNOWN", "NULL"):
+            return
+        if self.take("DISTINCT", "FROM"):
+            self._operators(_IS)
+        elif self.take("JSON"):
+            self.take_one("VALUE", "ARRAY", "OBJECT", "SCALAR")
+            if self.take_one("WITH", "WITHOUT"):
+                self.expect("UNIQUE")
+                self.take("KEYS")
+        else:
+            self.fail("[NOT] { TRUE | FALSE | UNKNOWN | NULL | DISTINCT FROM | JSON } after IS")
+
+    def _index(self) -> None:
+        if not self.is_sign(":"):
+            self.expression()
+        if self.take_sign(":") and not self.is_sign("]"):
+            self.expression()
+        self.expect_sign("]")
+
+    def _qualified_operator(self) -> None:
+        self.expect_sign("(")
+        if self.is_name():
+            self.name()
+            self.expect_sign(".")
+        operator = self.operator()
+        if operator not in _INFIX:
+            self.fail("an operator")
+        self.at += len(operator)
+        self.expect_sign(")")
+
+    # What an expression begins with
+
+    def _prefix(self) -> None:
+        token = self.peek()
+        kind = token.kind
+        if kind == WORD:
+            self._word_prefix(token.upper)
+        elif kind == NUMBER:
+            self.at += 1
+            after = self.peek()
+            if after.kind == WORD and after.start == token.end:
+                if after.upper not in _NUMBER_SUFFIXES:
+                    self.refuse(f"trailing junk after numeric literal: {token.text}{after.text}", after)
+                self.at += 1
+        elif kind == STRING:
+            self.at += 1
+        elif kind in (QUOTED, BACKQUOTED):
+            self._name_or_call()
+        else:
+            self._sign_prefix()
+
+    def _sign_prefix(self) -> None:
+        operator = self.operator()
+        if operator == "(":
+            self.at += 1
+            self._query_or_expressions()
+            self.expect_sign(")")
+        elif operator in ("+", "-"):
+            self.at += 1
+            self._operators(_SIGN)
+        elif operator in ("~", "@", "!", "|/", "||/", "!!"):
+            self.at += len(operator)
+            self._operators(_OTHER)
+        elif operator == "|":
+            self.at += 1
+            self.comma_separated(self.name)
+            self.expect_sign("|")
+            self.expression()
+        elif operator == "$" and self.peek(1).kind == NUMBER:
+            self.at += 2
+        else:
+            self.fail("an expression")
+
+    def _query_or_expressions(self) -> None:
+        if self._begins_query():
+            self.query()
+        else:
+            self.comma_separated(self.expression)
+
+    def _begins_query(self) -> bool:
+        """Whether a query stands here, in brackets of its own or not."""
+        ahead = 0
+        while self.peek(ahead).text == "(":
+            ahead += 1
+        if self.word(ahead) not in ("SELECT", "WITH", "VALUES"):
+            return False
+        return ahead == 0 or self._is_set_operation(ahead)
+
+    def _is_set_operation(self, ahead: int) -> bool:
+        """Whether the bracket that opens here is one side of a UNION, EXCEPT or INTERSECT."""
+        depth = 0
+        at = self.at
+        while at < self.last:
+            text = self.tokens[at].text
+            depth += (text == "(") - (text == ")")
+            at += 1
+            if depth == 0:
+                break
+        return at < self.last and self.tokens[at].upper in ("UNION", "EXCEPT", "INTERSECT", "MINUS")
+
+    def _word_prefix(self, word: str) -> None:
+        following = self.peek(1)
+        if following.kind == STRING:
+            if word in _STRING_PREFIXES and following.start == self.peek().end:
+                self.at += 2
+                return
+            if word.lower() in LITERALS and word != "INTERVAL":
+                self.at += 2
+                return
+        if word in ("TRUE", "FALSE", "NULL"):
+            self.at += 1
+        elif word == "NOT":
+            self.at += 1
+            self._operators(_NOT)
+        elif word == "CASE":
+            self.at += 1
+            self._case()
+        elif word == "INTERVAL" and (following.kind in (STRING, NUMBER) or following.text in ("-", "+")):
+            self.at += 1
+            self._interval()
+        elif word in ("TIMESTAMP", "TIME") and self.word(1) in ("WITH", "WITHOUT") and self.word(2) == "TIME":
+            self.data_type()
+            self.string()
+        elif following.text == "(" and following.kind != QUOTED:
+            self._call_form(word)
+        elif word == "ARRAY" and following.text == "[":
+            self.at += 1
+            self._array()
+        elif word == "MAP" and following.text == "{":
+            self.at += 2
+            if not self.take_sign("}"):
+                self.comma_separated(self._map_entry)
+                self.expect_sign("}")
+        elif word == "AGGREGATE" and following.text == ":":
+            self.at += 2
+            self._name_or_call()
+        elif word in RESERVED or word in _NEVER_NAMES:
+            self.refuse(f"syntax error at or near {self.peek().text}", self.peek())
+        else:
+            self._name_or_call()
+
+    def _call_form(self, word: str) -> None:
+        """A word with a bracket behind it: a form with words inside, or a call."""
+        form = _FORMS.get(word)
+        if form is not None:
+            self.at += 2
+            form(self)
+            self.expect_sign(")")
+        elif word == "OPERATOR":
+            self.at += 1
+            self._qualified_operator()
+            self._operators(_OTHER)
+        elif word in ("LEFT", "RIGHT", "WINDOW"):
+            self.at += 1
+            self._call()
+        elif word in RESERVED:
+            self.refuse(f"syntax error at or near {self.peek().text}", self.peek())
+        else:
+            self._name_or_call()
+
+    def _case(self) -> None:
+        if self.word() != "WHEN":
+            self.expression()
+        if self.word() != "WHEN":
+            self.fail("WHEN")
+        while self.take("WHEN"):
+            self.expression()
+            self.expect("THEN")
+            self.expression()
+        if self.take("ELSE"):
+            self.expression()
+        self.expect("END")
+
+    def _interval(self) -> None:
+        is_text = self.peek().kind == STRING
+        if is_text:
+            self.at += 1
+        else:
+            _ = self.take_sign("-") or self.take_sign("+")
+            if self.peek().kind not in (NUMBER, STRING):
+                self.fail("literal string")
+            self.at += 1
+        if self.word() in _UNITS:
+            self.at += 1
+            self._precision()
+            if self.take("TO"):
+                if self.word() not in _UNITS:
+                    self.fail("date/time field")
+                self.at += 1
+                self._precision()
+        elif not is_text:
+            self.fail("date/time field")
+
+    def _precision(self) -> None:
+        if self.is_sign("(") and self.peek(1).kind == NUMBER:
+            self.at += 2
+            if self.take_sign(","):
+                self.at += 1
+            self.expect_sign(")")
+
+    def _array(self) -> None:
+        self.expect_sign("[")
+        if self.take_sign("]"):
+            return
+        self.deeper()
+        self.comma_separated(self._array if self.is_sign("[") else self.expression)
+        self.depth -= 1
+        self.expect_sign("]")
+
+    def _map_entry(self) -> None:
+        self.expression()
+        self.expect_sign(":")
+        self.expression()
+
+    # Forms with words inside, read between their brackets
+
+    def _cast(self) -> None:
+        self.expression()
+        self.expect("AS")
+        self.data_type()
+
+    def _exists(self) -> None:
+        self.query()
+
+    def _extract(self) -> None:
+        if self.peek().kind not in (WORD, STRING, QUOTED):
+            self.fail("date/time field")
+        self.at += 1
+        self.expect("FROM")
+        self.expression()
+
+    def _substring(self) -> None:
+        self.expression()
+        if self.take("FROM") or self.take_sign(","):
+            self.expression()
+        if self.take("FOR") or self.take_sign(","):
+            self.expression()
+
+    def _position(self) -> None:
+        self._operators(_BETWEEN)
+        if self.take_sign(","):
+            self.comma_separated(self.expression)
+            return
+        self.expect("IN")
+        self._operators(_BETWEEN)
+
+    def _overlay(self) -> None:
+        self.expression()
+        if self.take_sign(","):
+            self.comma_separated(self.expression)
+            return
+        self.expect("PLACING")
+        self.expression()
+        self.expect("FROM")
+        self.expression()
+        if self.take("FOR"):
+            self.expression()
+
+    def _trim(self) -> None:
+        self.take_one("BOTH", "LEADING", "TRAILING")
+        if not self.take("FROM"):
+            self.expression()
+            if not self.take("FROM"):
+                if self.take_sign(","):
+                    self.expression()
+                return
+        self.expression()
+        if self.take_sign(","):
+            self.expression()
+
+    def _row(self) -> None:
+        if not self.is_sign(")"):
+            self.comma_separated(self.expression)
+
+    def _array_of(self) -> None:
+        if not self.is_sign(")"):
+            self._query_or_expressions()
+
+    def _struct(self) -> None:
+        if not self.is_sign(")"):
+            self.comma_separated(self._struct_value)
+
+    def _struct_value(self) -> None:
+        self._wildcard_or_expression()
+        if self.take("AS"):
+            self.label()
+
+    # Names and calls
+
+    def _name_or_call(self) -> None:
+        self.name()
+        self._fields()
+        if self.is_sign("."):
+            self.at += 1
+            self.fail("an identifier or a '*' after '.'")
+        if self.is_sign("("):
+            self._call()
+
+    def _fields(self) -> None:
+        """Moves behind ``.a.b``. A reserved word is a field's name only where it touches the dot."""
+        while self.is_sign("."):
+            dot, field = self.peek(), self.peek(1)
+            if field.kind not in (WORD, QUOTED, BACKQUOTED):
+                return
+            if field.kind == WORD and field.upper in RESERVED and field.start > dot.end:
+                return
+            self.at += 2
+
+    def _call(self) -> None:
+        self.expect_sign("(")
+        if not self.take_sign(")"):
+            _ = self.take("DISTINCT") or self.take("ALL")
+            self.comma_separated(self._argument)
+            if self.take("ORDER", "BY"):
+                self.comma_separated(self.order_item)
+            _ = self.take("IGNORE", "NULLS") or self.take("RESPECT", "NULLS")
+            self.expect_sign(")")
+        if self.take("WITHIN", "GROUP"):
+            self.expect_sign("(")
+            self.expect("ORDER", "BY")
+            self.comma_separated(self.order_item)
+            self.expect_sign(")")
+        if self.word() == "FILTER" and self.peek(1).text == "(":
+            self.at += 2
+            self.expect("WHERE")
+            self.expression()
+            self.expect_sign(")")
+        _ = self.take("IGNORE", "NULLS") or self.take("RESPECT", "NULLS")
+        if self.word() == "OVER" and (self.peek(1).text == "(" or self.is_name(1)):
+            self.at += 1
+            if self.take_sign("("):
+                self.window()
+                self.expect_sign(")")
+            else:
+                self.name()
+
+    def _argument(self) -> None:
+        self.take("VARIADIC")
+        if self.is_name() and self.peek(1).text in ("=", ":") and self.peek(2).text in (">", "="):
+            first, second = self.peek(1), self.peek(2)
+            if first.end == second.start and first.text + second.text in ("=>", ":="):
+                self.at += 3
+        if self._begins_query():
+            self.query()
+        else:
+            self._wildcard_or_expression()
+
+    def _wildcard_or_expression(self) -> None:
+        """``*``, ``t.*``, ``(expression).*`` or an expression."""
+        if self.wildcard():
+            return
+        self.expression()
+        if self.is_sign(".") and self.peek(1).text == "*" and self.tokens[self.at - 1].text == ")":
+            self.at += 2
+
+    def wildcard(self) -> bool:
+        """Moves behind ``*`` or ``t.*`` with EXCEPT (…), if one is next."""
+        ahead = 0
+        while self.peek(ahead).kind in (WORD, QUOTED, BACKQUOTED) and self.peek(ahead + 1).text == ".":
+            ahead += 2
+        star = self.peek(ahead)
+        if star.text != "*" or star.kind in (STRING, QUOTED):
+            return False
+        if ahead:
+            self.name()
+            self.at += ahead - 1
+        self.at += 1
+        if self.word() == "EXCEPT" and self.peek(1).text == "(" and self.word(2) not in ("SELECT", "WITH", "VALUES"):
+            self.at += 1
+            self.in_parentheses(self.expression)
+        return True
+
+    def order_item(self) -> None:
+        """Moves behind ``expression [ASC | DESC] [NULLS {FIRST | LAST}]``."""
+        self.expression()
+        self.take_one("ASC", "DESC")
+        if self.take("NULLS") and not self.take_one("FIRST", "LAST"):
+            self.fail("FIRST or LAST")
+
+    def window(self) -> None:
+        """Moves behind what stands in the brackets of OVER and WINDOW."""
+        if self.is_name() and self.word() not in ("PARTITION", "ROWS", "RANGE", "GROUPS", "SESSION"):
+            self.name()
+        if self.take("PARTITION", "BY"):
+            self.comma_separated(self.expression)
+        if self.take("ORDER", "BY"):
+            self.comma_separated(self.order_item)
+        if not self.is_sign(")"):
+            self._frame()
+
+    def _frame(self) -> None:
+        if not self.take_one("ROWS", "RANGE", "GROUPS", "SESSION"):
+            self.fail("ROWS, RANGE, or GROUPS")
+        if self.take("BETWEEN"):
+            self._bound()
+            self.expect("AND")
+            self._bound()
+        elif self.take("WITH", "GAP"):
+            self.expression()
+        else:
+            self._bound()
+        if self.take("EXCLUDE"):
+            ways = (("CURRENT", "ROW"), ("GROUP",), ("TIES",), ("NO", "OTHERS"))
+            if not any(self.take(*words) for words in ways):
+                self.fail("CURRENT ROW, GROUP, TIES, or NO OTHERS")
+
+    def _bound(self) -> None:
+        if self.take("CURRENT", "ROW"):
+            return
+        if not self.take("UNBOUNDED"):
+            self._operators(_BETWEEN)
+        if not self.take_one("PRECEDING", "FOLLOWING"):
+            self.fail("PRECEDING or FOLLOWING")
+
+
+_WORD_POWERS = {
+    "OR": _OR,
+    "XOR": _XOR,
+    "AND": _AND,
+    "IS": _IS,
+    "ISNULL": _IS,
+    "NOTNULL": _IS,
+    "IN": _BETWEEN,
+    "BETWEEN": _BETWEEN,
+    "SIMILAR": _LIKE,
+    "DIV": _TIMES,
+    "COLLATE": _SIGN,
+    **dict.fromkeys(_LIKES, _LIKE),
+}
+_FORMS: dict[str, Callable[[ExpressionReader], None]] = {
+    "CAST": ExpressionReader._cast,
+    "TRY_CAST": ExpressionReader._cast,
+    "EXISTS": ExpressionReader._exists,
+    "EXTRACT": ExpressionReader._extract,
+    "SUBSTRING": ExpressionReader._substring,
+    "POSITION": ExpressionReader._position,
+    "OVERLAY": ExpressionReader._overlay,
+    "TRIM": ExpressionReader._trim,
+    "ROW": ExpressionReader._row,
+    "ARRAY": ExpressionReader._array_of,
+    "STRUCT": ExpressionReader._struct,
+    **dict.fromkeys(_QUANTIFIERS, ExpressionReader._array_of),
+}

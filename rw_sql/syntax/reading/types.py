@@ -1,0 +1,134 @@
+"""Types inside of queries: RisingWave's and Spark's names."""
+
+from __future__ import annotations
+
+from rw_sql.errors import UNSUPPORTED_TYPE, SqlError, near_names
+from rw_sql.syntax.reading.cursor import Cursor
+from rw_sql.syntax.scan import NUMBER, WORD
+
+_NAMES = frozenset(
+    [
+        "boolean",
+        "bool",
+        "smallint",
+        "int2",
+        "int",
+        "integer",
+        "int4",
+        "bigint",
+        "int8",
+        "real",
+        "float4",
+        "double",
+        "float8",
+        "float",
+        "numeric",
+        "decimal",
+        "dec",
+        "varchar",
+        "string",
+        "text",
+        "char",
+        "character",
+        "bytea",
+        "date",
+        "time",
+        "timestamp",
+        "timestamptz",
+        "timetz",
+        "interval",
+        "jsonb",
+        "json",
+        "serial",
+        "uuid",
+        "vector",
+        "rw_int256",
+        "rw_uint256",
+        "rw_timestamp",
+        "regclass",
+        "regproc",
+        "tinyint",
+        "byte",
+        "short",
+        "long",
+        "binary",
+        "timestamp_ntz",
+        "timestamp_ltz",
+        "variant",
+        "void",
+    ]
+)
+LITERALS = _NAMES - {"void", "serial", "regproc"}
+"""Types whose name may stand before a text: ``DATE '2026-01-31'``."""
+
+
+class TypeReader(Cursor):
+    """Reads types."""
+
+    __slots__ = ()
+
+    def data_type(self) -> None:
+        """Moves behind a type. Raises SqlError INVALID_EXPRESSION, UNSUPPORTED_TYPE."""
+        self.deeper()
+        token = self.peek()
+        if token.kind != WORD and not self.is_name():
+            self.fail("a type")
+        word = token.value.lower()
+        following = self.peek(1)
+        if word == "struct" and following.text == "<":
+            self.at += 2
+            self.comma_separated(self._struct_field)
+            self._close()
+        elif word == "array" and following.text == "<":
+            self.at += 2
+            self.data_type()
+            self._close()
+        elif word == "map" and following.text in ("<", "("):
+            self.at += 2
+            self.data_type()
+            self.expect_sign(",")
+            self.data_type()
+            self.expect_sign(">" if following.text == "<" else ")")
+        elif word not in _NAMES:
+            near = near_names(word, _NAMES)
+            raise SqlError(
+                UNSUPPORTED_TYPE,
+                f'type "{token.value}" does not exist',
+                hint=f'did you mean "{near[0]}"?' if near else None,
+                span=token.span,
+            )
+        else:
+            self.at += 1
+            self._modifiers(word)
+        while self.is_sign("[") and self.peek(1).text == "]":
+            self.at += 2
+        self.depth -= 1
+
+    def _struct_field(self) -> None:
+        self.name()
+        self.take_sign(":")
+        self.data_type()
+
+    def _close(self) -> None:
+        self.expect_sign(">")
+
+    def _modifiers(self, word: str) -> None:
+        if word == "double":
+            self.take("PRECISION")
+        elif word in ("char", "character"):
+            self.take("VARYING")
+        elif word in ("timestamp", "time"):
+            _ = self.take("WITH", "TIME", "ZONE") or self.take("WITHOUT", "TIME", "ZONE")
+        elif word == "interval" and self.take_one(*_FIELDS) and self.take("TO") and not self.take_one(*_FIELDS):
+            self.fail("date/time field")
+        if word in _WITH_ARGUMENTS and self.is_sign("(") and self.peek(1).kind == NUMBER:
+            self.at += 2
+            if self.take_sign(","):
+                if self.peek().kind != NUMBER:
+                    self.fail("a number")
+                self.at += 1
+            self.expect_sign(")")
+
+
+_FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+_WITH_ARGUMENTS = frozenset({"numeric", "decimal", "dec", "varchar", "char", "character", "float", "vector"})
