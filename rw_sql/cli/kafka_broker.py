@@ -233,7 +233,7 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         **extra,
     }
     (home / "server.properties").write_text(
-        "".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8"
+        "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items()), encoding="utf-8"
     )
     (home / "log4j2.properties").write_text(
         "status = error\n"
@@ -246,6 +246,11 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         "rootLogger.appenderRef.file.ref = file\n",
         encoding="utf-8",
     )
+
+
+def _escaped(value: str) -> str:
+    """A value as a Java properties file holds it."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, home: Path) -> None:
@@ -266,7 +271,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, h
     raise SqlError(
         UPSTREAM_UNREACHABLE,
         f"the broker at {info.bootstrap} did not come up",
-        detail="\n".join("\n".join(said).strip().splitlines()[-8:]),
+        detail="\n".join([line for line in "\n".join(said).splitlines() if line.strip() and line[0] != "\t"][-6:]),
     )
 
 

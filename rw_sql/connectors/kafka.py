@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors import codec, kafka_properties, kafka_reader
+from rw_sql.connectors import codec, kafka_properties, kafka_reader, kafka_secrets
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import (
@@ -197,7 +197,7 @@ class KafkaConnector:
         """Spark's own reader on exactly these partitions. Its jars (:meth:`spark_packages`) must be loaded."""
         return kafka_reader.read_stream(
             spark,
-            kafka_properties.spark_options(self.spec, options),
+            kafka_secrets.hide(kafka_properties.spark_options(self.spec, options)),
             positions,
             max_records=max_records,
             with_headers=with_headers,

@@ -42,7 +42,7 @@ class _Faults:
         codes = self.codes or _codes()
         if error.code() == codes.all_down:
             self.refused_since = self.refused_since or time.monotonic()
-            self.last = self.last or error.str()
+            self.last = self.last or "every connection was closed at once; does properties.security.protocol fit?"
             return
         self.last = error.str()
         if error.code() in codes.fatal:

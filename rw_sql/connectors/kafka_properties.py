@@ -153,11 +153,26 @@ def _stores(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
         made |= {
             "kafka.ssl.keystore.type": "PEM",
             "kafka.ssl.keystore.certificate.chain": certificate,
-            "kafka.ssl.keystore.key": key,
+            "kafka.ssl.keystore.key": _java_key(key, options.get("properties.ssl.key.password")),
         }
-        if password := options.get("properties.ssl.key.password"):
-            made["kafka.ssl.key.password"] = password
     return made
+
+
+def _java_key(pem: str, password: str | None) -> str:
+    """A private key as the Java client can read it: PKCS #8, without a password (not every JVM reads one with)."""
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), password.encode() if password else None)
+    except (ValueError, TypeError) as error:
+        raise OptionError(
+            INVALID_PROPERTY,
+            "the client's private key is not PEM, or its password is wrong or missing",
+            key="properties.ssl.key.pem",
+        ) from error
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
 
 
 def _pem(options: Mapping[str, str], part: str) -> str | None:

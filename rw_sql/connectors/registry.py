@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 GROUP = "rw_sql.connectors"
 
 
+@cache
 def connector_names() -> tuple[str, ...]:
-    """The names that ``connector = '…'`` may take, sorted."""
+    """The names that ``connector = '…'`` may take, sorted; as installed when the process first asked."""
     return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from rw_sql.connectors.base import SplitState, UpstreamSplit
 from rw_sql.connectors.kafka import KafkaConnector
 from rw_sql.connectors.kafka_properties import admin_properties, call_timeout, spark_options
 from rw_sql.connectors.kafka_reader import assignment
+from rw_sql.connectors.kafka_secrets import hide
 from rw_sql.connectors.spec import OptionError, load_spec
 from rw_sql.errors import SqlError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KAFKA = KafkaConnector()
 SPEC = load_spec("kafka")
@@ -93,7 +97,13 @@ def test_kerberos_becomes_a_jaas_line() -> None:
 
 def test_certificates_become_pem_stores(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("AUTHORITY")
-    (tmp_path / "key").write_text("KEY")
+    private = ec.generate_private_key(ec.SECP256R1())
+    locked = private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    (tmp_path / "key").write_bytes(locked)
     options = {
         **PLAIN,
         "properties.security.protocol": "ssl",
@@ -111,9 +121,46 @@ def test_certificates_become_pem_stores(tmp_path: Path) -> None:
         "kafka.ssl.truststore.certificates": "AUTHORITY",
         "kafka.ssl.keystore.type": "PEM",
         "kafka.ssl.keystore.certificate.chain": "CERTIFICATE",
-        "kafka.ssl.keystore.key": "KEY",
-        "kafka.ssl.key.password": "secret",
+        "kafka.ssl.keystore.key": private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
     }
+    with pytest.raises(OptionError, match="its password is wrong or missing") as caught:
+        spark_options(SPEC, {**options, "properties.ssl.key.password": "wrong"})
+    assert "wrong'" not in str(caught.value)
+
+
+def test_secrets_are_references_to_files_for_the_user_alone() -> None:
+    hidden = hide(spark_options(SPEC, LOGIN))
+    assert "c;" not in str(hidden)
+    assert hide(spark_options(SPEC, LOGIN)) == hidden
+    assert hide(spark_options(SPEC, PLAIN)) == spark_options(SPEC, PLAIN)
+    reference = re.fullmatch(r"\$\{rw_sql:(.+):([0-9a-f]{32})\}", hidden["kafka.sasl.jaas.config"])
+    assert reference is not None
+    folder = Path(reference[1])
+    assert (folder / reference[2]).read_text() == spark_options(SPEC, LOGIN)["kafka.sasl.jaas.config"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / reference[2])] == [0o700, 0o600]
+    assert hidden["kafka.config.providers"] == "rw_sql"
+
+
+def test_secrets_of_killed_processes_are_removed_by_the_next() -> None:
+    make = """
+import os, signal, sys
+from rw_sql.connectors.kafka_secrets import hide
+print(hide({"kafka.sasl.jaas.config": "x"})["kafka.sasl.jaas.config"].split(":")[1], flush=True)
+if sys.argv[1] == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+    def folder_of(how: str) -> Path:
+        done = subprocess.run([sys.executable, "-c", make, how], capture_output=True, text=True, check=False)
+        return Path(done.stdout.strip())
+
+    killed = folder_of("die")
+    assert killed.is_dir()
+    ended = folder_of("end")
+    assert not killed.exists()
+    assert not ended.exists()
 
 
 def test_a_certificate_that_cannot_be_read_is_named() -> None:
