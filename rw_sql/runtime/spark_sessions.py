@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
@@ -34,14 +36,16 @@ ORIGINAL_SQL = "_rw_sql_original"
 
 _FETCH_ATTEMPTS = 3
 
+# What a Spark context has loaded stays loaded, whichever warehouse asked for it.
+_loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
+_loading = threading.Lock()
+
 
 class SparkSessions:
     """Makes sessions for jobs out of the user's, with connector jars loaded when first needed. Safe across threads."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._loaded: set[str] = set()
-        self._lock = threading.Lock()
 
     def new(self, packages: Iterable[str] = ()) -> SparkSession:
         """A session with the jobs' settings that finds the classes of ``packages`` from the calling thread."""
@@ -57,11 +61,12 @@ class SparkSessions:
         Each Python thread has a JVM thread of its own, whose context class loader does not know of jars that another
         thread added; the shared state's loader does.
         """
-        with self._lock:
+        with _loading:
+            loaded = _loaded.setdefault(self.spark.sparkContext, set())
             for package in packages:
-                if package not in self._loaded:
+                if package not in loaded:
                     self._add_jar(package)
-                    self._loaded.add(package)
+                    loaded.add(package)
         session: Any = self.spark
         loader = session._jsparkSession.sharedState().jarClassLoader()
         session._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
