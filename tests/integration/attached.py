@@ -1,0 +1,121 @@
+"""A Spark session attached to a fresh warehouse, as a test speaks to it, and waiting for what happens elsewhere."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import rw_sql
+from rw_sql.cli.kafka_topics import Record, produce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark.sql import Row, SparkSession
+
+    from rw_sql.session import Attached, Question
+
+WAIT_SECONDS = 60.0
+_LOOK_SECONDS = 0.1
+
+
+def wait_until(is_met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    """Returns once the condition holds; fails naming it after the time allowed."""
+    never = threading.Event()
+    deadline = time.monotonic() + seconds
+    while not is_met():
+        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        never.wait(_LOOK_SECONDS)
+
+
+def produce_json(bootstrap: str, topic: str, rows: Iterable[Mapping[str, object]], partition: int | None = None) -> int:
+    """Puts rows as JSON objects into a topic, all into one partition if it is given."""
+    return produce(bootstrap, topic, [Record(value=json.dumps(row).encode(), partition=partition) for row in rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One row of SHOW JOBS."""
+
+    job: str
+    state: str
+    reason: str
+    lag: int | None
+    run: int | None
+    restarts: int
+
+
+class AttachedSession:
+    """Statements to one attached session, with its answers as plain Python values."""
+
+    def __init__(self, spark: SparkSession, warehouse: str, *, run_jobs: bool = True) -> None:
+        self.spark = spark
+        self.warehouse = warehouse
+        self.attached: Attached = rw_sql.attach(spark, warehouse, run_jobs=run_jobs)
+        self.attached.ask = None
+        self.questions: list[Question] = []
+
+    def detach(self) -> None:
+        """Stops the warehouse's jobs of this process."""
+        rw_sql.detach(self.spark)
+
+    def sql(self, text: str) -> list[Row]:
+        """The rows of one statement."""
+        return self.spark.sql(text).collect()
+
+    def run(self, *statements: str) -> None:
+        """Statements one by one."""
+        for statement in statements:
+            self.sql(statement)
+
+    def answer(self, yes: bool) -> None:
+        """Who is asked before an unsafe statement says this from now on."""
+
+        def say(question: Question) -> bool:
+            self.questions.append(question)
+            return yes
+
+        self.attached.ask = say
+
+    def allow_unsafe(self) -> None:
+        """The switch on, and a yes to every question."""
+        self.sql("ALTER SYSTEM SET enable_unsafe_ops = true")
+        self.answer(True)
+
+    def rows_of(self, view: str, columns: str = "*") -> list[tuple[Any, ...]]:
+        """A view's rows, sorted."""
+        rows = [tuple(row) for row in self.sql(f"SELECT {columns} FROM {view}")]
+        return sorted(rows, key=lambda row: [(value is not None, value) for value in row])
+
+    def flushed_rows_of(self, view: str, columns: str = "*") -> list[tuple[Any, ...]]:
+        """A view's rows once all that was produced is in it."""
+        self.sql("FLUSH")
+        return self.rows_of(view, columns)
+
+    def jobs(self) -> dict[str, Job]:
+        """SHOW JOBS by the object's name."""
+        return {
+            row.object: Job(
+                job=row.job, state=row.state, reason=row.reason, lag=row.lag, run=row.run, restarts=row.restarts
+            )
+            for row in self.sql("SHOW JOBS")
+        }
+
+    def job(self, name: str) -> Job:
+        """One object's job."""
+        return self.jobs()[name]
+
+    def positions(self, source: str) -> dict[str, int | None]:
+        """The next record per split that SHOW SOURCE SPLITS lists."""
+        return {row.split: row.next for row in self.sql(f"SHOW SOURCE SPLITS {source}")}
+
+    def split_statuses(self, source: str) -> dict[str, str]:
+        """The status per split that SHOW SOURCE SPLITS lists."""
+        return {row.split: row.status for row in self.sql(f"SHOW SOURCE SPLITS {source}")}
+
+    def epoch(self) -> int:
+        """The newest epoch of the metastore."""
+        return int(self.sql("SELECT max(epoch) FROM rw_catalog.rw_operations")[0][0] or 0)

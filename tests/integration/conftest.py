@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rw_sql
+from rw_sql.runtime import owner
+from tests.integration.attached import AttachedSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SPARK_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of this process, attached to nothing."""
+    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=SPARK_SETTINGS)
+    rw_sql.detach(session)
+    yield session
+    rw_sql.detach(session)
+    session.stop()
+
+
+@pytest.fixture
+def session(spark: SparkSession, tmp_path: Path) -> Iterator[AttachedSession]:
+    """The Spark session attached to an empty warehouse, whose jobs this process runs."""
+    attached = AttachedSession(spark, str(tmp_path / "warehouse"))
+    yield attached
+    attached.detach()
+
+
+@pytest.fixture
+def quick_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner looks at upstreams twice a second, so that a test need not wait for its tick."""
+    monkeypatch.setattr(owner, "DISCOVERY_SECONDS", 0.5)
