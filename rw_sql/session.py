@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from rw_sql.runtime.executor import Executor, SessionState
 from rw_sql.runtime.faults import fault, know_jvm
 from rw_sql.runtime.frames import frame_of
 from rw_sql.runtime.lease import new_owner_name
-from rw_sql.runtime.owner import Owner
+from rw_sql.runtime.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.spark_sessions import ORIGINAL_SQL, SparkSessions, jvm_pid
 from rw_sql.runtime.spark_views import SparkViews
 from rw_sql.runtime.storage import Warehouse
@@ -94,6 +95,7 @@ class Attached:
         self.spark = spark
         self._runtime = runtime
         self._state = SessionState(ask=_default_ask())
+        self._next_look = 0.0
         self._views = SparkViews(runtime.context, spark)
         self._views.register_catalog()
         self._views.refresh()
@@ -150,7 +152,14 @@ class Attached:
         return frame_of(self.spark, table)
 
     def before_spark(self) -> None:
-        """Called before a statement that is Spark's: views that other sessions made become readable."""
+        """Called before a statement that is Spark's: views that other sessions made become readable.
+
+        Looks at the catalog every LOOK_SECONDS at most, so that plain statements stay as fast as they were.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
         snapshot = self._runtime.context.metastore.snapshot()
         if not self._views.is_current(snapshot.epoch):
             self._views.refresh()

@@ -178,7 +178,7 @@ def resolve_splits(
     """The full ids of the splits a statement names. Raises SqlError UNKNOWN_SPLIT listing the valid ones."""
     options = dict(upstream_options(definition_of(source)))
     valid = set(known)
-    ids = []
+    ids: dict[str, None] = {}
     for split in written:
         id_ = kind.resolve_split(options, split.id)
         if id_ not in valid:
@@ -191,7 +191,7 @@ def resolve_splits(
             )
         if id_ in ids:
             raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
-        ids.append(id_)
+        ids[id_] = None
     return tuple(ids)
 
 

@@ -41,6 +41,9 @@ NOTE_EVERY = 100
 
 _MILLISECONDS_PER_HOUR = 3_600_000
 
+_RATE_INTERVAL_MS = 1000
+"""With a rate limit batches start once a second: what one may read is the limit."""
+
 
 def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
     """Raises StalledError where the upstream is not the one that the positions were taken from, with what to type."""
@@ -71,6 +74,24 @@ def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, Sp
         )
         counted = f", {lost} records" if status == EXPIRED else ""
         raise StalledError(f"{status} {', '.join(found[:8])}{counted}: {hint}", is_final=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often a batch starts (0: as soon as there is data) and how many records it reads at most."""
+
+    interval_ms: int
+    batch_records: int
+
+
+def pace_of(options: Mapping[str, str]) -> Pace:
+    """The pace that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) ask for."""
+    interval_ms = int(options.get("barrier_interval_ms", "0"))
+    limit = options.get("source_rate_limit")
+    if limit is None:
+        return Pace(interval_ms=interval_ms, batch_records=BATCH_RECORDS)
+    interval_ms = max(interval_ms, _RATE_INTERVAL_MS)
+    return Pace(interval_ms=interval_ms, batch_records=max(1, int(limit) * interval_ms // 1000))
 
 
 @dataclass(slots=True)
@@ -144,11 +165,12 @@ class Ingest:
         statement = source_definition(self.spec.definition)
         spark = self.context.sessions.new(self.kind.spark_packages())
         with_headers = any(column.kind == "header" for column in statement.include)
+        pace = pace_of(self.options)
         records = self.kind.read_stream(
             spark,
             self.options,
             states,
-            max_records=BATCH_RECORDS,
+            max_records=pace.batch_records,
             with_headers=with_headers,
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )
@@ -157,6 +179,7 @@ class Ingest:
         self.query = (
             records.writeStream.queryName(self.spec.job)
             .option("checkpointLocation", self.checkpoint)
+            .trigger(processingTime=f"{pace.interval_ms} milliseconds")
             .foreachBatch(self._on_batch)
             .start()
         )
