@@ -90,8 +90,9 @@ class Metastore:
         self._projections: dict[Projection, StoredTable] = {
             name: StoredTable(join(directory, name), upkeep_offset=10 * at) for at, name in enumerate(PROJECTIONS, 1)
         }
+        # What was folded and may still have to be projected, and the newest epoch per projection of what is not kept.
         self._recent: deque[Effect] = deque()
-        self._recent_from = 0
+        self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
         self._load()
 
@@ -181,6 +182,8 @@ class Metastore:
             for projection in PROJECTIONS:
                 self._project(projection, snapshot)
                 self.faults(f"metastore.after_{projection}")
+            while self._recent:
+                self._forget(self._recent.popleft())
 
     def record_outcome(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
         """Says what came of an operation; the newest outcome holds. It advances no epoch."""
@@ -281,7 +284,7 @@ class Metastore:
             version, epoch = self._operations.version, self._operations.transaction(_EPOCH)
             self._operations.mark_read()
         self._recent.clear()
-        self._recent_from = oldest
+        self._forgotten.clear()
         snapshot = snapshot_from(tables, oldest)
         for at, actor, text in _operation_rows(rows, oldest):
             # What a projection holds already must not be done to it again: a drop would not find its object.
@@ -308,7 +311,10 @@ class Metastore:
     def _remember(self, effect: Effect) -> None:
         self._recent.append(effect)
         if len(self._recent) > _RECENT:
-            self._recent_from = self._recent.popleft().epoch
+            self._forget(self._recent.popleft())
+
+    def _forget(self, effect: Effect) -> None:
+        self._forgotten |= {projection: effect.epoch for projection in PROJECTIONS if effect.touches(projection)}
 
     def _project(self, projection: Projection, snapshot: Snapshot) -> None:
         table = self._projections[projection]
@@ -316,7 +322,7 @@ class Metastore:
             while snapshot.touched.get(projection, 0) > table.transaction(_PROJECTED):
                 table.refresh()
                 done = table.transaction(_PROJECTED)
-                if done < self._recent_from:
+                if done < self._forgotten.get(projection, 0):
                     self._load()
                     snapshot = self._seen[1]
                     continue

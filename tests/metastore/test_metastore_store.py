@@ -110,6 +110,23 @@ def test_the_log_of_record_holds_who_what_and_what_came_of_it(metastore: Metasto
     assert metastore.snapshot().epoch == 2
 
 
+def test_a_process_that_looked_on_for_long_projects_no_more_than_is_missing(
+    metastore: Metastore, warehouse: str, make: Make
+) -> None:
+    onlooker = Metastore.open(warehouse)
+    snapshot = metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot()).snapshot
+    for turn in range(70):
+        renamed = make.operation(PutObject(record=make.source(1, f"orders_{turn}")))
+        snapshot = metastore.commit(renamed, based_on=snapshot).snapshot
+        onlooker.snapshot()
+    assigned = make.operation(AssignSplits(fragment="1", splits=("late:0",)), DropObject(id=1))
+    snapshot = onlooker.commit(assigned, based_on=onlooker.snapshot()).snapshot
+    assert content(Metastore.open(warehouse).snapshot()) == content(snapshot)
+    rows = StoredTable(f"{warehouse}/rw_catalog/fragment_splits").read().sort_by("epoch").to_pylist()
+    assert [(row["epoch"], row["split"]) for row in rows] == [(1, "orders:0"), (1, "orders:1"), (72, "late:0")]
+    assert StoredTable(f"{warehouse}/rw_catalog/objects").read().num_rows == 72
+
+
 def test_parameters_and_dependents(metastore: Metastore, make: Make) -> None:
     changes = (
         PutObject(record=make.source(1, "orders")),
