@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from rw_sql.session import Question, StatementText
 
-# Spark tells the place in the middle of its message: "…; line 1 pos 14;" or "(line 1, pos 0)". What follows it is the
-# plan or the statement over again.
+# Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query fails,
+# in a heading behind it, counting from 1.
 _PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
+_HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
+_BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
 _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
@@ -51,12 +53,12 @@ def run_statements(
 
 def spark_error(error: PySparkException, statement: str) -> SqlError:
     """Spark's error as one of ours: its message without the plan behind it, and its place where it tells one."""
-    told = (error.getMessage() or str(error)).strip()
-    place = _PLACE.search(told)
-    if place is None:
-        message = told.split("\n\n")[0].split("\nJVM stacktrace")[0]
-        return SqlError(SPARK_ERROR, message, span=_word_at(statement, 1, 0))
-    return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2])))
+    told = str(error).strip()
+    if place := _PLACE.search(told):
+        return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2])))
+    if place := _HEADING.search(told):
+        return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2]) - 1))
+    return SqlError(SPARK_ERROR, _BEHIND.split(told)[0], span=_word_at(statement, 1, 0))
 
 
 def _word_at(statement: str, line: int, position: int) -> Span:
