@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rw_sql.session import Question, StatementText
 
-# Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query fails,
+# Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query does,
 # in a heading behind it, counting from 1.
 _PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
 _HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")

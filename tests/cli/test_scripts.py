@@ -13,7 +13,10 @@ UNKNOWN_TABLE = (
     "To tolerate the error on drop use DROP VIEW IF EXISTS. SQLSTATE: 42P01; line 2 pos 5;\n"
     "'Project [*]\n+- 'UnresolvedRelation [t], [], false\n"
 )
-SYNTAX = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'SELEC'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nSELEC 1\n^^^\n"
+SYNTAX = (
+    "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'SELEC'. SQLSTATE: 42601 (line 1, pos 0)\n"
+    "\n== SQL ==\nSELEC 1\n^^^\n"
+)
 RUNNING = (
     "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1, position 8) ==\nSELECT 1/0\n       ^^^\n\n"
     "JVM stacktrace:\norg.apache.spark.SparkArithmeticException"
