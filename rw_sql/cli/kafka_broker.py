@@ -226,6 +226,8 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         "transaction.state.log.num.partitions": "4",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
+        # Records with timestamps of long ago, as examples have them, shall stay.
+        "log.retention.ms": "-1",
         # Deleted topics and truncated records shall be gone while a test looks on.
         "file.delete.delay.ms": "1000",
         "log.retention.check.interval.ms": "1000",
