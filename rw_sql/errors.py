@@ -76,6 +76,8 @@ NOT_APPLIED_YET = ErrorCode("RW406", "57014", "the statement is committed but no
 NO_SESSION = ErrorCode("RW407", "55000", "no Spark session is attached")
 FILE_UNREADABLE = ErrorCode("RW408", "58P01", "a file cannot be read")
 SPARK_ERROR = ErrorCode("RW409", "38000", "a statement of Spark's own failed")
+SECRET_KEY_MISSING = ErrorCode("RW410", "58000", "there is no key to encrypt secrets with")
+SECRET_UNREADABLE = ErrorCode("RW411", "28000", "a secret's value cannot be read where it is kept")
 
 
 class SqlError(Exception):

@@ -74,6 +74,7 @@ class OptionError(SqlError):
 class OptionSpec:
     """One option. ``client`` and ``spark`` are its names in the connector's own client and in Spark's reader.
 
+    ``is_of_connection``: CREATE CONNECTION takes it too.
     ``is_alterable``: RisingWave's ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET may change every option.
     ``also`` are names that other systems give it: never accepted, first in the hint.
     """
@@ -85,6 +86,7 @@ class OptionSpec:
     default: str | None = None
     is_secret: bool = False
     is_alterable: bool = False
+    is_of_connection: bool = False
     client: str | None = None
     spark: str | None = None
     choices: tuple[str, ...] = ()
@@ -311,6 +313,7 @@ _OPTION_WORDS = {
     "default",
     "secret",
     "alterable",
+    "connection",
     "client",
     "spark",
     "choices",
@@ -333,6 +336,7 @@ def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
         default=table.get("default"),
         is_secret=table.get("secret", False),
         is_alterable=table.get("alterable", False),
+        is_of_connection=table.get("connection", False),
         client=table.get("client"),
         spark=table.get("spark"),
         choices=tuple(table.get("choices", ())),

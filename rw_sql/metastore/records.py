@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 class SourceRecord:
     """A source. ``definition`` is its canonical CREATE SOURCE text; the other fields follow from it.
 
-    ``options`` is the WITH list as (key, canonical literal) pairs in the order written: a text is quoted
-    (``'orders'``), a reference is not (``secret s``). ``shape`` names the columns and the decoding that the log was
-    made with; a change of it raises ``generation`` (a new log).
+    ``options`` is the WITH list as (key, text) pairs in the order written, references by name; secret values are
+    never in it. ``uses`` are the ids of its connection and secrets. A new ``generation`` has a new log.
     """
 
     id: int
@@ -24,6 +23,7 @@ class SourceRecord:
     connector: str
     options: tuple[tuple[str, str], ...]
     is_shared: bool
+    uses: tuple[int, ...] = ()
     generation: int = 1
     created_at_ms: int = 0
     kind: str = field(default="source", init=False)
@@ -50,6 +50,33 @@ class MaterializedViewRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionRecord:
+    """A connection: options that sources and sinks share. ``definition`` is its canonical CREATE CONNECTION text."""
+
+    id: int
+    name: str
+    definition: str
+    connector: str
+    uses: tuple[int, ...] = ()
+    kind: str = field(default="connection", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRecord:
+    """A secret. ``definition`` is its CREATE SECRET text without the value; ``backend`` says where that is kept.
+
+    ``sealed`` is the encrypted value of backend ``meta``, None for the others; it is in no ``repr``.
+    """
+
+    id: int
+    name: str
+    definition: str
+    backend: str
+    sealed: str | None = field(default=None, repr=False)
+    kind: str = field(default="secret", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRecord:
     """A hold on one source (``source_id``) or on all (None). A source runs only if none holds it."""
 
@@ -70,7 +97,7 @@ class ParameterRecord:
     kind: str = field(default="parameter", init=False)
 
 
-ObjectRecord = SourceRecord | MaterializedViewRecord | PauseRecord | ParameterRecord
+ObjectRecord = SourceRecord | MaterializedViewRecord | ConnectionRecord | SecretRecord | PauseRecord | ParameterRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from rw_sql.metastore.records import (
     AssignedSplit,
     AssignSplits,
     Change,
+    ConnectionRecord,
     DropObject,
     ForgetSplitStates,
     MaterializedViewRecord,
@@ -23,6 +24,7 @@ from rw_sql.metastore.records import (
     PauseRecord,
     PutObject,
     PutSplitStates,
+    SecretRecord,
     SourceRecord,
     StoredState,
     UnassignSplits,
@@ -89,6 +91,10 @@ class Snapshot:
     @overload
     def find(self, kind: Literal["pause"], name: str) -> PauseRecord | None: ...
     @overload
+    def find(self, kind: Literal["connection"], name: str) -> ConnectionRecord | None: ...
+    @overload
+    def find(self, kind: Literal["secret"], name: str) -> SecretRecord | None: ...
+    @overload
     def find(self, kind: Literal["parameter"], name: str) -> ParameterRecord | None: ...
     @overload
     def find(self, kind: str, name: str) -> ObjectRecord | None: ...
@@ -107,6 +113,10 @@ class Snapshot:
     def all(self, kind: Literal["materialized_view"]) -> tuple[MaterializedViewRecord, ...]: ...
     @overload
     def all(self, kind: Literal["pause"]) -> tuple[PauseRecord, ...]: ...
+    @overload
+    def all(self, kind: Literal["connection"]) -> tuple[ConnectionRecord, ...]: ...
+    @overload
+    def all(self, kind: Literal["secret"]) -> tuple[SecretRecord, ...]: ...
     @overload
     def all(self, kind: Literal["parameter"]) -> tuple[ParameterRecord, ...]: ...
     @overload
@@ -128,8 +138,12 @@ class Snapshot:
         """The materialized views whose query reads the object itself, in creation order."""
         return self._views(self.readers.get(id, ()))
 
-    def dependents_of(self, id: int) -> tuple[MaterializedViewRecord, ...]:
-        """All materialized views that read the object or read one that does, in creation order: inputs come first."""
+    def users_of(self, id: int) -> tuple[ObjectRecord, ...]:
+        """The objects that read or name the object themselves, in creation order."""
+        return tuple(self.records[user] for user in sorted(self.readers.get(id, ())))
+
+    def dependents_of(self, id: int) -> tuple[ObjectRecord, ...]:
+        """All objects that read or name the object, or one that does, in creation order."""
         seen: set[int] = set()
         waiting = [id]
         while waiting:
@@ -137,7 +151,7 @@ class Snapshot:
                 if reader not in seen:
                     seen.add(reader)
                     waiting.append(reader)
-        return self._views(seen)
+        return tuple(self.records[found] for found in sorted(seen))
 
     def splits(self, fragment: str) -> Mapping[str, AssignedSplit]:
         """The splits that a fragment reads."""
@@ -390,7 +404,11 @@ class Folding:
 
 
 def _inputs(record: ObjectRecord) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(record.inputs)) if isinstance(record, MaterializedViewRecord) else ()
+    match record:
+        case MaterializedViewRecord(inputs=ids) | SourceRecord(uses=ids) | ConnectionRecord(uses=ids):
+            return tuple(dict.fromkeys(ids))
+        case _:
+            return ()
 
 
 _Value = TypeVar("_Value")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rw_sql.syntax import parse_statement, spark_type
 from rw_sql.syntax.statements import (
     ConnectionValue,
+    CreateConnection,
+    CreateSecret,
     CreateSource,
     NumberValue,
     SecretValue,
@@ -16,6 +18,8 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.syntax.statements import IncludeColumn, OptionValue
 
@@ -42,6 +46,24 @@ def source_definition(definition: str) -> CreateSource:
     return statement
 
 
+@lru_cache(maxsize=4_096)
+def connection_definition(definition: str) -> CreateConnection:
+    """The statement of a connection's canonical definition."""
+    statement = parse_statement(definition)
+    if not isinstance(statement, CreateConnection):
+        raise TypeError(f"the catalog holds {type(statement).__name__} as a connection's definition")
+    return statement
+
+
+@lru_cache(maxsize=4_096)
+def secret_options(definition: str) -> Mapping[str, str]:
+    """The options of a secret's definition: where its value is kept."""
+    statement = parse_statement(definition)
+    if not isinstance(statement, CreateSecret):
+        raise TypeError(f"the catalog holds {type(statement).__name__} as a secret's definition")
+    return {option.key: option_text(option.value) for option in statement.options}
+
+
 def option_text(value: OptionValue) -> str:
     """An option's value as the catalog stores it: literals plain, references as ``SECRET name``."""
     match value:
@@ -53,8 +75,8 @@ def option_text(value: OptionValue) -> str:
             return f"CONNECTION {connection}"
 
 
-def upstream_options(statement: CreateSource) -> tuple[tuple[str, str], ...]:
-    """The WITH list without ``connector``, references by name."""
+def listed_options(statement: CreateSource) -> tuple[tuple[str, str], ...]:
+    """A source's own WITH list without ``connector``, references by name, as the catalog's views show it."""
     return tuple(
         (option.key, option_text(option.value))
         for option in statement.options

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import definition_of, source_columns, upstream_options
+from rw_sql.plan.definitions import definition_of, source_columns
+from rw_sql.plan.options import PlannedOptions, source_options, visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -35,6 +36,7 @@ class IngestSpec:
     source_id: int
     name: str
     definition: str
+    options: PlannedOptions
     generation: int
     splits: tuple[str, ...]
     since: int
@@ -68,10 +70,10 @@ class ViewSpec:
 JobSpec = IngestSpec | ViewSpec
 
 
-def named_splits(source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
+def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
     """Those splits that belong to what the source's properties name now; the others are orphans."""
     kind = connector(source.connector)
-    topics = set(kind.named_topics(dict(upstream_options(definition_of(source)))))
+    topics = set(kind.named_topics(visible(source_options(snapshot, source))))
     return tuple(sorted(split for split in splits if kind.split_topic(split) in topics))
 
 
@@ -107,8 +109,9 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
         source_id=source.id,
         name=source.name,
         definition=source.definition,
+        options=source_options(snapshot, source),
         generation=source.generation,
-        splits=named_splits(source, snapshot.splits(job)),
+        splits=named_splits(snapshot, source, snapshot.splits(job)),
         since=snapshot.fragment_epoch(job),
     )
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.plan.lower_connection import (
+    lower_alter_connection_options,
+    lower_create_connection,
+    lower_drop_connection,
+    lower_validate,
+)
 from rw_sql.plan.lower_inject import lower_inject_source_offsets
+from rw_sql.plan.lower_secret import lower_alter_secret, lower_create_secret, lower_drop_secret
 from rw_sql.plan.lower_session import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.lower_source import (
     lower_create_source,
@@ -57,6 +64,20 @@ def lower(statement: ast.Statement, snapshot: Snapshot) -> Asking[Plan]:
             return lower_create_materialized_view(statement, snapshot)
         case ast.DropMaterializedView():
             return lower_drop_materialized_view(statement, snapshot)
+        case ast.CreateConnection():
+            return lower_create_connection(statement, snapshot)
+        case ast.AlterConnectionOptions():
+            return lower_alter_connection_options(statement, snapshot)
+        case ast.DropConnection():
+            return lower_drop_connection(statement, snapshot)
+        case ast.Validate():
+            return lower_validate(statement, snapshot)
+        case ast.CreateSecret():
+            return lower_create_secret(statement, snapshot)
+        case ast.AlterSecret():
+            return lower_alter_secret(statement, snapshot)
+        case ast.DropSecret():
+            return lower_drop_secret(statement, snapshot)
         case ast.AlterSystemSet():
             return lower_alter_system_set(statement, snapshot)
         case ast.SetParameter():

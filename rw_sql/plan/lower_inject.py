@@ -17,11 +17,11 @@ from rw_sql.errors import (
     SPLITS_UNKNOWN,
     SqlError,
 )
-from rw_sql.plan.definitions import definition_of, upstream_options
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
 from rw_sql.plan.lower_source import require_upstream, states_change
 from rw_sql.plan.lower_unsafe import dependents_of, resolve_splits, unsafe_plan
 from rw_sql.plan.names import find_source
+from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.requests import Asking, Positions, file_text, job_statuses, look, positions
 from rw_sql.plan.splits import identified, preview_splits, startup_states
@@ -52,7 +52,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
     yield from _require_stopped(statement, snapshot, source)
-    splits = named_splits(source, snapshot.splits(fragment))
+    splits = named_splits(snapshot, source, snapshot.splits(fragment))
     if not splits:
         raise SqlError(
             SPLITS_UNKNOWN,
@@ -60,7 +60,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
             span=statement.name.span,
             hint=f"RESET SOURCE SPLITS {source.name} finds them, once the upstream answers",
         )
-    options = upstream_options(definition_of(source))
+    options = source_options(snapshot, source)
     upstream = yield from look(source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
@@ -232,7 +232,7 @@ def _plan(
 ) -> Plan:
     if not states:
         raise SqlError(INVALID_SPLIT_STATE, "no offsets are given", span=statement.target.span)
-    assigned = named_splits(source, snapshot.splits(ingest_fragment(source.id)))
+    assigned = named_splits(snapshot, source, snapshot.splits(ingest_fragment(source.id)))
     kept = [split for split in assigned if split not in states]
     after = {split: states.get(split, stands.states.get(split)) for split in assigned}
     answers = []

@@ -24,9 +24,10 @@ from rw_sql.metastore.records import (
     SourceRecord,
     UnassignSplits,
 )
-from rw_sql.plan.definitions import PAUSED_AT_BIRTH, definition_of, option_text, upstream_options
+from rw_sql.plan.definitions import PAUSED_AT_BIRTH, listed_options, option_text
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
+from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.requests import Asking, look, positions
 from rw_sql.plan.source_checks import check_source
@@ -98,20 +99,21 @@ def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[P
         if_not_exists=False,
         options=tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH),
     )
-    kind_name = check_source(stored)
+    kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
-    options = upstream_options(stored)
+    options = plan_options(snapshot, stored)
     upstream = yield from look(kind_name, options)
     require_upstream(upstream, name, statement.name.span)
     found = yield from discover(kind, kind_name, options, upstream, {})
-    record = SourceRecord(
+    blank = SourceRecord(
         id=snapshot.next_id,
         name=name,
-        definition=render(stored),
+        definition="",
         connector=kind_name,
-        options=options,
+        options=(),
         is_shared=kind.is_shareable(),
     )
+    record = source_record(snapshot, blank, stored)
     changes: list[Change] = [
         PutObject(record=record),
         AssignSplits(fragment=ingest_fragment(record.id), splits=found.assigned),
@@ -128,6 +130,19 @@ def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[P
         operation=Operation(kind="CREATE SOURCE", statement=render(statement), objects=(name,), changes=tuple(changes)),
         changes=(ObjectChange(object=name, change="CREATED", detail=detail),),
         affected=(record.id,),
+    )
+
+
+def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
+    """The source's record with another definition, and all that follows from it."""
+    connection = connection_of(snapshot, statement.options)
+    secrets = [value.id for _, value in plan_options(snapshot, statement) if isinstance(value, SecretReference)]
+    own = [] if connection is None else [connection.id]
+    return replace(
+        source,
+        definition=render(statement),
+        options=listed_options(statement),
+        uses=tuple(dict.fromkeys((*own, *secrets))),
     )
 
 
@@ -261,9 +276,8 @@ def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple
     Where the upstream does not answer nothing is assigned: the jobs' owner does it at first contact.
     """
     fragment = ingest_fragment(source.id)
-    statement = definition_of(source)
     kind = connector(source.connector)
-    options = upstream_options(statement)
+    options = source_options(snapshot, source)
     assigned = set(snapshot.splits(fragment))
     upstream = yield from look(source.connector, options)
     if not upstream.is_reachable:

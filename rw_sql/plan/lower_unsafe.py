@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, UNKNOWN_PROPERTY, UNKNOWN_SPLIT, SqlError
 from rw_sql.metastore.records import AssignSplits, ForgetSplitStates, Operation, PutObject, UnassignSplits
-from rw_sql.plan.definitions import definition_of, upstream_options
+from rw_sql.plan.definitions import definition_of, listed_options
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
-from rw_sql.plan.lower_source import require_upstream, states_change, take_up_new_topics
+from rw_sql.plan.lower_source import require_upstream, source_record, states_change, take_up_new_topics
 from rw_sql.plan.names import find_source, spoken
+from rw_sql.plan.options import plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import Asking, Positions, look, positions
@@ -110,11 +110,12 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
     current = definition_of(source)
     check_keys(statement, current)
     merged = merge_options(current, statement.set_options, tuple(key.key for key in statement.unset_options))
-    check_source(merged)
+    check_source(snapshot, merged)
     kind = connector(source.connector)
-    options = upstream_options(merged)
-    record = replace(source, definition=render(merged), options=options)
-    old, new = dict(upstream_options(current)), dict(options)
+    options = plan_options(snapshot, merged)
+    record = source_record(snapshot, source, merged)
+    moved = after(snapshot, (PutObject(record=record),))
+    old, new = dict(listed_options(current)), dict(listed_options(merged))
     shown = tuple(
         (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
     )
@@ -129,11 +130,10 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
     if shown:
         changes.append(PutObject(record=record))
     if is_running and shown:
-        moved = after(snapshot, (PutObject(record=record),))
         taken, said = yield from take_up_new_topics(moved, record)
         changes += taken
         notes += said
-    orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(record, snapshot.splits(fragment))))
+    orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(moved, record, snapshot.splits(fragment))))
     if orphans:
         notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} forgets them)")
     found = yield from discover(kind, source.connector, options, upstream, stands.states)
@@ -176,7 +176,7 @@ def resolve_splits(
     kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
 ) -> tuple[str, ...]:
     """The full ids of the splits a statement names. Raises SqlError UNKNOWN_SPLIT listing the valid ones."""
-    options = dict(upstream_options(definition_of(source)))
+    options = visible(source_options(snapshot, source))
     valid = set(known)
     ids: dict[str, None] = {}
     for split in written:
@@ -199,9 +199,8 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
     """RESET SOURCE SPLITS: forgets the assignment (orphans with their states) and takes up what the upstream shows."""
     source = find_source(snapshot, statement.name)
     fragment = ingest_fragment(source.id)
-    definition = definition_of(source)
     kind = connector(source.connector)
-    options = upstream_options(definition)
+    options = source_options(snapshot, source)
     assigned = snapshot.splits(fragment)
     stands = yield from positions(source.id)
     upstream = yield from look(source.connector, options)
@@ -252,7 +251,7 @@ def _rediscovered(
 ) -> Asking[Plan]:
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)
-    options = upstream_options(definition_of(source))
+    options = source_options(snapshot, source)
     upstream = yield from look(source.connector, options)
     found = yield from discover(
         kind,

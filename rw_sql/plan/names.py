@@ -9,13 +9,18 @@ from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.metastore.records import ConnectionRecord, ObjectRecord, SecretRecord
     from rw_sql.syntax.statements import Name
 
 SCHEMA_ALIAS = "public"
 RELATION_KINDS = ("source", "materialized_view")
 
-_LISTED_BY = {"source": "SHOW SOURCES", "materialized_view": "SHOW MATERIALIZED VIEWS"}
+_LISTED_BY = {
+    "source": "SHOW SOURCES",
+    "materialized_view": "SHOW MATERIALIZED VIEWS",
+    "connection": "SHOW CONNECTIONS",
+    "secret": "SHOW SECRETS",
+}
 
 
 def spoken(kind: str) -> str:
@@ -51,6 +56,22 @@ def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
     return record
 
 
+def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
+    """The connection of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    record = snapshot.find("connection", object_name(name))
+    if record is None:
+        raise undefined(snapshot, "connection", name)
+    return record
+
+
+def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
+    """The secret of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    record = snapshot.find("secret", object_name(name))
+    if record is None:
+        raise undefined(snapshot, "secret", name)
+    return record
+
+
 def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
     """Whatever can be read under that name: a source or a view; they share one name space."""
     for kind in RELATION_KINDS:
@@ -66,6 +87,12 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     listing = f"{_LISTED_BY[kind]} lists all"
     hint = f'did you mean "{near[0]}"? {listing}' if near else listing
     return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.last}" does not exist', span=name.span, hint=hint)
+
+
+def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
+    """Raises SqlError DUPLICATE_OBJECT if an object of that kind has the name."""
+    if snapshot.find(kind, object_name(name)) is not None:
+        raise SqlError(DUPLICATE_OBJECT, f'{spoken(kind)} "{name.last}" already exists', span=name.span)
 
 
 def require_free(snapshot: Snapshot, name: Name) -> None:

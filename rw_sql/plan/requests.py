@@ -11,15 +11,35 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rw_sql.connectors.base import SplitState, Upstream
-from rw_sql.metastore.records import JobStatus, OperationRecord
+from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord
+from rw_sql.plan.options import PlannedOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtUpstream:
-    """Splits, bounds and identities of what ``options`` (unresolved: references by name) point at."""
+    """Splits, bounds and identities of what ``options`` (unresolved: references by name) point at.
+
+    ``candidates`` are secrets as they will be, in place of those that the catalog holds.
+    """
 
     connector: str
-    options: tuple[tuple[str, str], ...]
+    options: PlannedOptions
+    candidates: tuple[SecretRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealSecret:
+    """The value of a secret of backend ``meta``, encrypted for the catalog. The value is in no ``repr``."""
+
+    name: str
+    value: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSecret:
+    """Whether a secret's value can be had where it is kept; answered with True, never with the value."""
+
+    secret: SecretRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +47,7 @@ class FindOffsetsAt:
     """The first offsets at or after a time."""
 
     connector: str
-    options: tuple[tuple[str, str], ...]
+    options: PlannedOptions
     milliseconds: int
     splits: tuple[str, ...]
 
@@ -104,6 +124,8 @@ class QueryAnalysis:
 
 Request = (
     LookAtUpstream
+    | SealSecret
+    | OpenSecret
     | FindOffsetsAt
     | ReadPositions
     | ReadFile
@@ -123,13 +145,24 @@ def _answer(kind: type[T], value: object) -> T:
     return value
 
 
-def look(connector: str, options: tuple[tuple[str, str], ...]) -> Asking[Upstream]:
+def look(connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Asking[Upstream]:
     """Asks for a look at the upstream."""
-    return _answer(Upstream, (yield LookAtUpstream(connector=connector, options=options)))
+    request = LookAtUpstream(connector=connector, options=options, candidates=candidates)
+    return _answer(Upstream, (yield request))
+
+
+def sealed(name: str, value: str) -> Asking[str]:
+    """Asks for a secret's value in encrypted form."""
+    return _answer(str, (yield SealSecret(name=name, value=value)))
+
+
+def opened(secret: SecretRecord) -> Asking[bool]:
+    """Asks whether a secret can be read where it is kept."""
+    return _answer(bool, (yield OpenSecret(secret=secret)))
 
 
 def offsets_at(
-    connector: str, options: tuple[tuple[str, str], ...], milliseconds: int, splits: tuple[str, ...]
+    connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
 ) -> Asking[dict[str, int]]:
     """Asks for the first offsets at or after a time."""
     request = FindOffsetsAt(connector=connector, options=options, milliseconds=milliseconds, splits=splits)

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import definition_of, source_columns, upstream_options
+from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, view_job
 from rw_sql.plan.lower_view import schema_columns
-from rw_sql.plan.names import find_relation, find_source, find_view, object_name, undefined
+from rw_sql.plan.names import (
+    find_connection,
+    find_relation,
+    find_secret,
+    find_source,
+    find_view,
+    object_name,
+    undefined,
+)
+from rw_sql.plan.options import connection_options, shown, source_options
 from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.requests import Asking, job_statuses, lags, look, operations, positions
 from rw_sql.plan.splits import ORPHAN, UNKNOWN, split_order, split_status
@@ -62,6 +71,10 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Pla
             return (yield from _show_sources(statement, snapshot))
         case "MATERIALIZED VIEWS":
             return (yield from _show_materialized_views(statement, snapshot))
+        case "CONNECTIONS":
+            return _show_connections(statement, snapshot)
+        case "SECRETS":
+            return _show_secrets(statement, snapshot)
         case "JOBS":
             return (yield from _show_jobs(statement, snapshot))
         case _:
@@ -93,7 +106,7 @@ def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         fragment = ingest_fragment(source.id)
         state, reason = source_state(snapshot, source, statuses.get(fragment))
         readers = ", ".join(view.name for view in snapshot.readers_of(source.id))
-        splits = len(named_splits(source, snapshot.splits(fragment)))
+        splits = len(named_splits(snapshot, source, snapshot.splits(fragment)))
         rows.append((source.name, source.connector, state, reason, splits, source.is_shared, readers))
     columns = (
         ("name", "STRING"),
@@ -125,6 +138,27 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Aski
         ("keys", "STRING"),
         ("query", "STRING"),
     )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_connections(statement: ShowObjects, snapshot: Snapshot) -> Plan:
+    rows: list[tuple[object, ...]] = []
+    for record in snapshot.all("connection"):
+        if _matches(statement, record.name):
+            users = ", ".join(user.name for user in snapshot.users_of(record.id))
+            options = ", ".join(f"{k} = {v}" for k, v in shown(connection_options(snapshot, record)).items())
+            rows.append((record.name, record.connector, options, users))
+    columns = (("name", "STRING"), ("type", "STRING"), ("properties", "STRING"), ("used_by", "STRING"))
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
+    rows: list[tuple[object, ...]] = [
+        (record.name, record.backend, ", ".join(user.name for user in snapshot.users_of(record.id)))
+        for record in snapshot.all("secret")
+        if _matches(statement, record.name)
+    ]
+    columns = (("name", "STRING"), ("backend", "STRING"), ("used_by", "STRING"))
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
@@ -178,7 +212,7 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) ->
     """SHOW SOURCE SPLITS: where each split stands against what the upstream holds."""
     source = find_source(snapshot, statement.name)
     fragment = ingest_fragment(source.id)
-    options = upstream_options(definition_of(source))
+    options = source_options(snapshot, source)
     stands = yield from positions(source.id)
     upstream = yield from look(source.connector, options)
     connector(source.connector)
@@ -187,7 +221,7 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) ->
     for split in sorted({*assigned, *upstream.splits}, key=split_order):
         state, seen = stands.states.get(split), upstream.splits.get(split)
         if not upstream.is_reachable:
-            status = UNKNOWN if split in named_splits(source, [split]) else ORPHAN
+            status = UNKNOWN if split in named_splits(snapshot, source, [split]) else ORPHAN
         else:
             status = split_status(state if split in assigned else None, seen)
         next_offset = state.offset if state else None
@@ -243,6 +277,10 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]
             definition = find_source(snapshot, statement.name).definition
         case "MATERIALIZED VIEW":
             definition = find_view(snapshot, statement.name).definition
+        case "CONNECTION":
+            definition = find_connection(snapshot, statement.name).definition
+        case "SECRET":
+            definition = find_secret(snapshot, statement.name).definition
         case kind:
             raise SqlError(NOT_SUPPORTED, f"SHOW CREATE {kind} is not supported yet", span=statement.span)
     columns = (("name", "STRING"), ("create_sql", "STRING"))

@@ -6,32 +6,36 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.spec import OptionError, check_format, check_include, check_option_values
-from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_DEFINITION, MISSING_PROPERTY, NOT_SUPPORTED, SqlError
-from rw_sql.plan.definitions import connector_of, source_columns, upstream_options
-from rw_sql.syntax.statements import ConnectionValue, SecretValue
+from rw_sql.errors import (
+    DUPLICATE_CLAUSE,
+    INVALID_DEFINITION,
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    NOT_SUPPORTED,
+    SqlError,
+)
+from rw_sql.plan.definitions import connector_of, source_columns
+from rw_sql.plan.options import connection_of, plan_options, visible
+from rw_sql.syntax.statements import SecretValue
 
 if TYPE_CHECKING:
-    from rw_sql.syntax.statements import CreateSource
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.metastore import Snapshot
+    from rw_sql.syntax.statements import CreateSource, Option
 
 SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE")
 
 
-def check_source(statement: CreateSource) -> str:
+def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     """The connector's name, once columns, options and formats fit together. Raises SqlError at the first misfit."""
     _check_supported(statement)
     name = _connector_name(statement)
     kind = connector(name, statement.name.span)
-    options = dict(upstream_options(statement))
+    _check_connection(snapshot, statement, name)
+    options = visible(plan_options(snapshot, statement))
+    require_secret(statement.options, kind.spec)
     spans = {option.key: option.span for option in statement.options}
     values = {option.key: option.value.span for option in statement.options}
-    for option in statement.options:
-        if isinstance(option.value, SecretValue | ConnectionValue):
-            raise SqlError(
-                NOT_SUPPORTED,
-                "secrets and connections are not supported yet",
-                span=option.value.span,
-                hint="write the property's value",
-            )
     try:
         check_option_values(kind.spec, options, spans)
         kind.check_options(options)
@@ -42,6 +46,30 @@ def check_source(statement: CreateSource) -> str:
     _check_format(statement, name)
     _check_columns(statement, name)
     return name
+
+
+def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) -> None:
+    connection = connection_of(snapshot, statement.options)
+    if connection is not None and connection.connector != name:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{name}'",
+            span=statement.name.span,
+            hint="SHOW CONNECTIONS lists all with their types",
+        )
+
+
+def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
+    """An option marked secret takes only a reference: a literal would stand in the catalog for everyone to read."""
+    for option in options:
+        known = spec.option(option.key)
+        if known is not None and known.is_secret and not isinstance(option.value, SecretValue):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{option.key}" takes only a secret, not its value',
+                span=option.value.span,
+                hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
+            )
 
 
 def _connector_name(statement: CreateSource) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
+from rw_sql.plan.options import visible
 from rw_sql.plan.plan import SplitPreview
 from rw_sql.plan.requests import Asking, offsets_at
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
+    from rw_sql.plan.options import PlannedOptions
     from rw_sql.plan.requests import Positions
 
 OK = "OK"
@@ -61,10 +63,10 @@ def beginning(upstream: UpstreamSplit) -> SplitState:
 
 
 def startup_states(
-    kind: Connector, connector: str, options: tuple[tuple[str, str], ...], splits: Iterable[UpstreamSplit]
+    kind: Connector, connector: str, options: PlannedOptions, splits: Iterable[UpstreamSplit]
 ) -> Asking[dict[str, SplitState]]:
     """Where splits without a state begin by ``scan.startup.mode``, resolved to numbers now."""
-    resolved = dict(options)
+    resolved = visible(options)
     wanted = list(splits)
     at_time = kind.startup_time(resolved)
     times: dict[str, int] = {}
@@ -93,7 +95,7 @@ class Discovery:
 def discover(
     kind: Connector,
     connector: str,
-    options: tuple[tuple[str, str], ...],
+    options: PlannedOptions,
     upstream: Upstream,
     known: Mapping[str, SplitState],
     *,

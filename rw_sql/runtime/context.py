@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.plan.definitions import definition_of, upstream_options
+from rw_sql.connectors.private_files import private_file
+from rw_sql.errors import UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore.records import SecretRecord
+from rw_sql.plan.definitions import definition_of
+from rw_sql.plan.options import source_options
 from rw_sql.runtime.decode import log_schema
+from rw_sql.runtime.secrets import read_secret
 
 if TYPE_CHECKING:
-    from rw_sql.metastore import Metastore
+    from collections.abc import Mapping
+
+    from rw_sql.metastore import Metastore, Snapshot
     from rw_sql.metastore.records import SourceRecord
+    from rw_sql.plan.options import PlannedOptions, SecretReference
     from rw_sql.runtime.spark_sessions import SparkSessions
     from rw_sql.runtime.storage import Warehouse
 
@@ -24,13 +32,25 @@ class Context:
     sessions: SparkSessions
     owner: str
 
-    def resolve(self, options: tuple[tuple[str, str], ...]) -> dict[str, str]:
-        """A source's WITH list with its references replaced by what they stand for."""
-        return dict(options)
+    def resolve(
+        self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()
+    ) -> dict[str, str]:
+        """The options with secrets in the place of their references. Raises SqlError where one cannot be read."""
+        altered = {secret.id: secret for secret in candidates}
+        return {key: self._value(value, snapshot, altered) for key, value in options}
 
-    def options_of(self, source: SourceRecord) -> dict[str, str]:
+    def _value(self, value: str | SecretReference, snapshot: Snapshot, altered: Mapping[int, SecretRecord]) -> str:
+        if isinstance(value, str):
+            return value
+        secret = altered.get(value.id) or snapshot.get(value.id)
+        if not isinstance(secret, SecretRecord):
+            raise SqlError(UNDEFINED_OBJECT, f'secret "{value.name}" does not exist', hint="SHOW SECRETS lists all")
+        text = read_secret(secret)
+        return str(private_file(text)) if value.is_file else text
+
+    def options_of(self, source: SourceRecord, snapshot: Snapshot) -> dict[str, str]:
         """A source's resolved options."""
-        return self.resolve(upstream_options(definition_of(source)))
+        return self.resolve(source_options(snapshot, source), snapshot)
 
     def log_path(self, source: SourceRecord) -> str:
         """The Delta table of a source's log."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 20
 _LOOK_SECONDS = 0.05
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
-_UNSAFE = (ast.AlterSourceUnsafeSet, ast.ResetSourceSplits, ast.InjectSourceOffsets)
+_UNSAFE = (ast.AlterSourceUnsafeSet, ast.ResetSourceSplits, ast.InjectSourceOffsets, ast.AlterConnectionOptions)
 
 
 @dataclass(slots=True)

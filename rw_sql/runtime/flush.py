@@ -58,10 +58,10 @@ def _flush_source(context: Context, snapshot: Snapshot, source: SourceRecord, de
         return ObjectChange(object=source.name, change="NOTICE", detail="paused, not waited for")
     job = ingest_fragment(source.id)
     kind = connector(source.connector)
-    upstream = kind.look(context.options_of(source))
+    upstream = kind.look(context.options_of(source, snapshot))
     if not upstream.is_reachable:
         return ObjectChange(object=source.name, change="NOTICE", detail=f"not waited for: {upstream.error}")
-    wanted = named_splits(source, snapshot.splits(job))
+    wanted = named_splits(snapshot, source, snapshot.splits(job))
     ends = {
         split: upstream.splits[split].end
         for split in wanted

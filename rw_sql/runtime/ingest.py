@@ -126,7 +126,7 @@ class Ingest:
             raise StalledError("the catalog has moved on")
         statement = source_definition(spec.definition)
         kind = connector(connector_of(statement) or "")
-        options = context.options_of(source)
+        options = context.resolve(spec.options, snapshot)
         fault("ingest.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")

@@ -194,7 +194,7 @@ class Owner:
             return
         world = World(self._context, snapshot)
         stands = world.positions(source_id)
-        upstream = connector(source.connector).look(self._context.options_of(source))
+        upstream = connector(source.connector).look(self._context.options_of(source, snapshot))
         if upstream.is_reachable and spec.splits:
             try:
                 require_readable(source.name, spec.splits, stands.states, upstream)

@@ -15,16 +15,19 @@ from rw_sql.plan.requests import (
     FindOffsetsAt,
     LookAtUpstream,
     MeasureLags,
+    OpenSecret,
     Positions,
     ReadFile,
     ReadJobStatuses,
     ReadOperations,
     ReadPositions,
+    SealSecret,
 )
 from rw_sql.runtime.analyze import analyze
 from rw_sql.runtime.delta_log import added_rows, commit_versions, read_actions
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
+from rw_sql.runtime.secrets import read_secret, seal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,11 +71,15 @@ class World:
         match request:
             case LookAtUpstream():
                 if request not in self._looks:
-                    options = context.resolve(request.options)
+                    options = context.resolve(request.options, self._snapshot, request.candidates)
                     self._looks[request] = connector(request.connector).look(options)
                 return self._looks[request]
+            case SealSecret(name=name, value=value):
+                return seal(name, value)
+            case OpenSecret(secret=secret):
+                return bool(read_secret(secret)) or True
             case FindOffsetsAt():
-                options = context.resolve(request.options)
+                options = context.resolve(request.options, self._snapshot)
                 kind = connector(request.connector)
                 return dict(kind.offsets_at(options, request.milliseconds, request.splits))
             case ReadPositions(source_id=source_id):
@@ -105,7 +112,7 @@ class World:
             if not snapshot.readers_of(source.id):
                 continue
             stands = read_positions(context.warehouse, context.metastore, snapshot, source)
-            upstream = connector(source.connector).look(context.options_of(source))
+            upstream = connector(source.connector).look(context.options_of(source, snapshot))
             known = [
                 max(0, split.end - stands.states[split.split].offset)
                 for split in upstream.splits.values()

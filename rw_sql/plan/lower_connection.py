@@ -1,0 +1,328 @@
+"""Lowers CREATE, ALTER, DROP and VALIDATE CONNECTION: one change reaches everything that uses it, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.connectors.spec import OptionError, check_option_values
+from rw_sql.errors import (
+    DUPLICATE_CLAUSE,
+    INVALID_DEFINITION,
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    NOT_SUPPORTED,
+    UNKNOWN_PROPERTY,
+    SqlError,
+    near_names,
+)
+from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SourceRecord
+from rw_sql.plan.definitions import connection_definition, definition_of, option_text
+from rw_sql.plan.desired import ingest_fragment
+from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing, require_upstream, source_record
+from rw_sql.plan.names import find_connection, find_source, object_name, require_free_of_kind, spoken
+from rw_sql.plan.options import SecretReference, connection_options, plan_options, shown, source_options, visible
+from rw_sql.plan.plan import ObjectChange, Plan, Preview, SplitPreview
+from rw_sql.plan.preview import render_preview
+from rw_sql.plan.requests import Asking, look, positions
+from rw_sql.plan.source_checks import check_source, require_secret
+from rw_sql.plan.splits import OK, identity_status
+from rw_sql.plan.steps import after, steps_of
+from rw_sql.syntax import render
+from rw_sql.syntax.statements import ConnectionValue, CreateConnection
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import Upstream
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.plan.options import PlannedOptions
+    from rw_sql.syntax.statements import AlterConnectionOptions, DropConnection, Option, Validate
+
+_REFUSED = {
+    "ssh tunnel": "SSH tunnels",
+    "privatelink": "PrivateLink",
+    "aws privatelink": "PrivateLink",
+}
+
+
+def _type_of(statement: CreateConnection) -> str:
+    for option in statement.options:
+        if option.key == "type":
+            kind = option_text(option.value).lower()
+            if kind in _REFUSED:
+                raise SqlError(
+                    NOT_SUPPORTED,
+                    f"{_REFUSED[kind]} are not supported",
+                    span=option.value.span,
+                    hint="give the brokers an address that Spark and this process can reach",
+                )
+            return kind
+    raise SqlError(
+        MISSING_PROPERTY,
+        'Required property "type" is not provided',
+        span=statement.name.span,
+        hint="WITH (type = 'kafka', …)",
+    )
+
+
+def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span) -> tuple[str, PlannedOptions]:
+    """The connector's name and the planned options, once they fit. Raises SqlError at the first misfit."""
+    name = _type_of(statement)
+    spec = connector(name, span).spec
+    if not any(option.is_of_connection for option in spec.options.values()):
+        raise SqlError(INVALID_PROPERTY, f'Connection type "{name}" is not supported', span=span)
+    for option in statement.options:
+        if isinstance(option.value, ConnectionValue):
+            raise SqlError(
+                INVALID_DEFINITION,
+                "Connection reference is not allowed in options in CREATE CONNECTION",
+                span=option.value.span,
+            )
+        known = spec.option(option.key)
+        if option.key != "type" and (known is None or not known.is_of_connection):
+            names = [key for key, value in spec.options.items() if value.is_of_connection]
+            near = near_names(option.key, names)
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f"{name} connections do not support {option.key} values",
+                span=option.span,
+                hint=f'did you mean "{near[0]}"?' if near else "it belongs to the source: CREATE SOURCE … WITH (…)",
+            )
+    require_secret(statement.options, spec)
+    record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
+    planned = connection_options(snapshot, record)
+    required = {option.key for option in spec.options.values() if option.is_required}
+    filler = {key: "unset" for key in required if not spec.options[key].is_of_connection}
+    spans = {option.key: option.span for option in statement.options}
+    try:
+        check_option_values(spec, {**filler, **visible(planned)}, spans)
+        connector(name).check_options({**filler, **visible(planned)})
+    except OptionError as error:
+        if error.span is None:
+            error.span = spans.get(error.key, span)
+        raise
+    return name, planned
+
+
+def _record(snapshot: Snapshot, id_: int, statement: CreateConnection, name: str, kind: str) -> ConnectionRecord:
+    blank = ConnectionRecord(
+        id=id_, name=name, definition=render(replace(statement, if_not_exists=False)), connector=kind
+    )
+    planned = connection_options(snapshot, blank)
+    secrets = tuple(dict.fromkeys(value.id for _, value in planned if isinstance(value, SecretReference)))
+    return replace(blank, uses=secrets)
+
+
+def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> Asking[Plan]:
+    """CREATE CONNECTION: the brokers must answer, unless WITH (…, VALIDATE = false)."""
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("connection", name):
+        return nothing(statement, name, f'connection "{name}" already exists')
+    require_free_of_kind(snapshot, "connection", statement.name)
+    is_validated = _is_validated(statement)
+    stored = replace(
+        statement,
+        if_not_exists=False,
+        options=tuple(option for option in statement.options if option.key != "validate"),
+    )
+    kind, planned = check_connection(snapshot, stored, statement.name.span)
+    if is_validated:
+        upstream = yield from look(kind, planned)
+        _require_answer(upstream, name, statement.name.span)
+    record = _record(snapshot, snapshot.next_id, stored, name, kind)
+    change = PutObject(record=record)
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(kind="CREATE CONNECTION", statement=record.definition, objects=(name,), changes=(change,)),
+        changes=(ObjectChange(object=name, change="CREATED", detail=f"type {kind}"),),
+        affected=(record.id,),
+    )
+
+
+def _is_validated(statement: CreateConnection) -> bool:
+    """``WITH (…, VALIDATE = false)``: a switch of the statement, not an option of the connection."""
+    for option in statement.options:
+        if option.key == "validate":
+            text = option_text(option.value).lower()
+            if text not in ("true", "false"):
+                raise SqlError(INVALID_PROPERTY, "VALIDATE takes true or false", span=option.value.span)
+            return text == "true"
+    return True
+
+
+def _require_answer(upstream: Upstream, name: str, span: Span) -> None:
+    if not upstream.is_reachable:
+        require_upstream(upstream, name, span)
+
+
+def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
+    """VALIDATE {CONNECTION | SOURCE} n: an error where the upstream does not answer or lacks what is named."""
+    if statement.kind == "SOURCE":
+        source = find_source(snapshot, statement.name)
+        upstream = yield from look(source.connector, source_options(snapshot, source))
+        require_upstream(upstream, source.name, statement.name.span)
+        name = source.name
+    elif statement.kind == "CONNECTION":
+        record = find_connection(snapshot, statement.name)
+        upstream = yield from look(record.connector, connection_options(snapshot, record))
+        _require_answer(upstream, record.name, statement.name.span)
+        name = record.name
+    else:
+        raise SqlError(NOT_SUPPORTED, f"VALIDATE {statement.kind} is not supported yet", span=statement.span)
+    return Plan(
+        statement=statement, changes=(ObjectChange(object=name, change="VALID", detail="the upstream answers"),)
+    )
+
+
+def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Asking[Plan]:
+    """DROP CONNECTION: refused while anything uses it, unless CASCADE drops that too."""
+    yield from ()
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("connection", name) is None:
+        return nothing(statement, name, f'connection "{name}" does not exist')
+    record = find_connection(snapshot, statement.name)
+    changes = drop_with_dependents(snapshot, record.id, "connection", name, statement.name.span, statement.is_cascade)
+    return drop_plan(statement, snapshot, "DROP CONNECTION", changes)
+
+
+def altered(statement: AlterConnectionOptions, current: CreateConnection) -> CreateConnection:
+    """The connection's definition with the changes merged in. DROP and RESET both fall back to the default.
+
+    Raises SqlError where one option is changed twice, both set and dropped, or names the connection's type.
+    """
+    sets: dict[str, Option] = {}
+    drops: dict[str, Span] = {}
+    for change in statement.changes:
+        for option in change.options:
+            if option.key in sets:
+                raise SqlError(DUPLICATE_CLAUSE, f"{option.key} specified more than once", span=option.span)
+            sets[option.key] = option
+        for dropped in change.keys:
+            if dropped.key in drops:
+                raise SqlError(DUPLICATE_CLAUSE, f"{dropped.key} specified more than once", span=dropped.span)
+            drops[dropped.key] = dropped.span
+    for key in sets.keys() & drops.keys():
+        raise SqlError(DUPLICATE_CLAUSE, f"cannot both SET and DROP/RESET options {key}", span=drops[key])
+    if "type" in sets or "type" in drops:
+        span = sets["type"].span if "type" in sets else drops["type"]
+        raise SqlError(
+            INVALID_DEFINITION, "the type of a connection cannot change", span=span, hint="create another connection"
+        )
+    present = {option.key for option in current.options}
+    for key, span in drops.items():
+        if key not in present:
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'connection "{statement.name.last}" has no property "{key}" to drop',
+                span=span,
+                hint="it has " + ", ".join(sorted(present - {"type"})),
+            )
+    kept = [sets.get(option.key, option) for option in current.options if option.key not in drops]
+    return replace(current, options=(*kept, *(option for key, option in sets.items() if key not in present)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Effect:
+    """What an altered connection does to one of its sources."""
+
+    source: SourceRecord
+    splits: tuple[SplitPreview, ...]
+    doubt: str | None
+
+
+def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER CONNECTION: the connection and every dependent's resulting configuration are validated before the commit.
+
+    Where it reaches another cluster, or that cannot be told, it is an unsafe operation with its gate and preview.
+    """
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("connection", name) is None:
+        return nothing(statement, name, f'connection "{name}" does not exist')
+    current = find_connection(snapshot, statement.name)
+    merged = altered(statement, connection_definition(current.definition))
+    kind, planned = check_connection(snapshot, merged, statement.name.span)
+    record = _record(snapshot, current.id, merged, current.name, kind)
+    old, new = shown(connection_options(snapshot, current)), shown(planned)
+    differs = tuple(
+        (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
+    )
+    if not differs:
+        return nothing(statement, name, "the properties have these values already")
+    moved = after(snapshot, (PutObject(record=record),))
+    users = [user for user in snapshot.users_of(current.id) if isinstance(user, SourceRecord)]
+    if statement.is_validated:
+        _require_answer((yield from look(kind, planned)), name, statement.name.span)
+    effects = []
+    changes: list[Change] = [PutObject(record=record)]
+    for user in users:
+        check_source(moved, definition_of(user))
+        effects.append((yield from _effect(statement, moved, user)))
+        changed = source_record(moved, user, definition_of(user))
+        if changed != user:
+            changes.append(PutObject(record=changed))
+    doubts = tuple(f"source {effect.source.name}: {effect.doubt}" for effect in effects if effect.doubt)
+    preview = Preview(
+        title=f"ALTER CONNECTION {name}",
+        dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(current.id)),
+        properties=differs,
+        splits=tuple(split for effect in effects for split in effect.splits),
+        notices=doubts,
+    )
+    answers = [ObjectChange(object=name, change="ALTERED", detail=_spell(*change)) for change in differs]
+    answers += [ObjectChange(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in users]
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind="ALTER CONNECTION",
+            statement=render(statement),
+            objects=(name, *(d.name for d in snapshot.dependents_of(current.id))),
+            changes=tuple(changes),
+            is_unsafe=bool(doubts),
+            reason=statement.reason,
+            plan=render_preview(preview),
+        ),
+        changes=tuple(answers),
+        preview=preview,
+        is_unsafe=bool(doubts),
+        affected=(current.id, *(user.id for user in users)),
+    )
+
+
+def _effect(statement: AlterConnectionOptions, moved: Snapshot, source: SourceRecord) -> Asking[_Effect]:
+    options = plan_options(moved, definition_of(source))
+    upstream = yield from look(source.connector, options)
+    if statement.is_validated:
+        require_upstream(upstream, source.name, statement.name.span)
+    stands = yield from positions(source.id)
+    if not upstream.is_reachable:
+        unseen = f"the upstream does not answer, so nobody can tell whether it is the same: {upstream.error}"
+        return _Effect(source=source, splits=(), doubt=unseen if stands.states else None)
+    rows = []
+    others: set[str] = set()
+    for split in sorted(moved.splits(ingest_fragment(source.id))):
+        state, seen = stands.states.get(split), upstream.splits.get(split)
+        status = identity_status(state, seen) if state and seen else OK
+        if status != OK:
+            others.add(status)
+        rows.append(
+            SplitPreview(
+                split=split,
+                old=state.offset if state else None,
+                new=state.offset if state and status == OK else None,
+                start=seen.start if seen else None,
+                end=seen.end if seen else None,
+                verdict="NONE" if status == OK else f"UNKNOWN ({status.lower().replace('_', ' ')})",
+            )
+        )
+    doubt = f"{' and '.join(sorted(others))}: it stalls until RESET SOURCE SPLITS {source.name}" if others else None
+    return _Effect(source=source, splits=tuple(rows), doubt=doubt)
+
+
+def _spell(key: str, old: str, new: str) -> str:
+    if not new:
+        return f"{key} dropped (was {old})"
+    return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
