@@ -155,7 +155,7 @@ def _is_validated(statement: CreateConnection) -> bool:
 
 def _require_answer(upstream: Upstream, name: str, span: Span) -> None:
     if not upstream.is_reachable:
-        require_upstream(upstream, name, span)
+        require_upstream(upstream, name, span, kind="connection")
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:

@@ -68,12 +68,12 @@ def states_change(source_id: int, kind_name: str, states: dict[str, SplitState],
     )
 
 
-def require_upstream(upstream: Upstream, name: str, span: Span) -> None:
-    """Raises SqlError where the upstream does not answer or lacks what the source names."""
+def require_upstream(upstream: Upstream, name: str, span: Span, *, kind: str = "source") -> None:
+    """Raises SqlError where the upstream does not answer or lacks what the object (of ``kind``) names."""
     if upstream.error is not None:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
-            f'the upstream of source "{name}" does not answer: {upstream.error}',
+            f'the upstream of {kind} "{name}" does not answer: {upstream.error}',
             span=span,
             hint="check its address; WITH (VALIDATE = false), where the statement takes it, stores it all the same",
         )
@@ -81,7 +81,7 @@ def require_upstream(upstream: Upstream, name: str, span: Span) -> None:
         topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
         raise SqlError(
             UPSTREAM_MISSING,
-            f'the upstream of source "{name}" has no topic {topics}',
+            f'the upstream of {kind} "{name}" has no topic {topics}',
             span=span,
             hint="create the topic first, or name another one",
         )

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.metastore.records import (
     AssignSplits,
+    ConnectionRecord,
     DropObject,
     ForgetSplitStates,
     MaterializedViewRecord,
     PauseRecord,
     PutObject,
     PutSplitStates,
+    SecretRecord,
     UnassignSplits,
 )
 from rw_sql.metastore.snapshot import effect_of, fold
@@ -91,6 +93,8 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.add(source_id)
             case MaterializedViewRecord(id=id_, inputs=inputs):
                 ids.update(inputs, (id_,))
+            case ConnectionRecord(id=id_) | SecretRecord(id=id_):
+                ids.update(user.id for user in snapshot.dependents_of(id_))
             case None:
                 pass
             case _:
