@@ -18,6 +18,7 @@ pytestmark = pytest.mark.spark
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name='rw-sql')"]
 CREATE = """\
+SET statement_timeout = '3min';
 CREATE SOURCE numbers (id BIGINT)
 WITH (connector = 'datagen', datagen.rows.total = '100', fields.id.kind = 'sequence');
 
@@ -38,7 +39,7 @@ def run(script: str, folder: Path, *options: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=300,
     )
 
 
@@ -54,13 +55,14 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert re.search(r"\n +100 \| +99 \n", refused.stdout)
     assert "DROP SOURCE" not in refused.stdout
     assert refused.stderr.startswith("script.sql: RW304: this operation needs a confirmation and nobody can be asked\n")
-    assert "LINE 11: INJECT SOURCE OFFSETS" in refused.stderr
+    assert "LINE 12: INJECT SOURCE OFFSETS" in refused.stderr
     assert "DUPLICATES 10" in refused.stderr
     token = re.search(r"CONFIRM '(\w+)'", refused.stderr)
     assert token is not None
 
     confirmed = run(
         "INJECT SOURCE OFFSETS numbers VALUES ('0' = 90);\n"
+        "SET statement_timeout = '3min';\n"
         "RESUME SOURCE numbers;\n"
         "FLUSH;\n"
         "SELECT count(*) AS rows FROM all_numbers;\n"
@@ -76,7 +78,7 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert "not reached" not in confirmed.stdout
     assert confirmed.returncode == 1
     assert confirmed.stderr.startswith("script.sql: RW409: [UNRESOLVED_COLUMN")
-    assert "LINE 6:        nothing FROM all_numbers\n               ^^^^^^^" in confirmed.stderr.replace(";", "")
+    assert "LINE 7:        nothing FROM all_numbers\n               ^^^^^^^" in confirmed.stderr.replace(";", "")
     assert "Traceback" not in confirmed.stderr
 
 
