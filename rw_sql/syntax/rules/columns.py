@@ -45,6 +45,8 @@ class UntypedColumn:
 class Wildcard:
     """``*``: all columns that the upstream has."""
 
+    token: Token
+
 
 Item = ColumnDefinition | UntypedColumn | Wildcard | TableConstraint | Watermark
 
@@ -60,6 +62,9 @@ class Columns:
     watermarks: tuple[Watermark, ...]
 
 
+NO_COLUMNS = Columns((), (), None, (), ())
+
+
 def columns(items: list[Item] | None = None) -> Columns:
     """The list by kinds. Raises SqlError for a second ``*``, watermark, primary key or column of the same name."""
     listed = items or []
@@ -67,8 +72,8 @@ def columns(items: list[Item] | None = None) -> Columns:
     untyped = [item.token for item in listed if isinstance(item, UntypedColumn)]
     refuse_twice("column", [(c.name, c.span) for c in typed] + [(t.value, t.span) for t in untyped])
     wildcards = [at for at, item in enumerate(listed) if isinstance(item, Wildcard)]
-    if len(wildcards) > 1:
-        raise SqlError(DUPLICATE_CLAUSE, "at most 1 wildcard is allowed in source definition")
+    for second in [item for item in listed if isinstance(item, Wildcard)][1:]:
+        raise SqlError(DUPLICATE_CLAUSE, "at most 1 wildcard is allowed in source definition", span=second.token.span)
     watermarks = tuple(item for item in listed if isinstance(item, Watermark))
     if len(watermarks) > 1:
         raise SqlError(DUPLICATE_CLAUSE, "only 1 watermark is allowed to be defined on source", span=watermarks[1].span)
@@ -105,8 +110,8 @@ def untyped_column(name: Token, *constraints: tuple[str, Any]) -> UntypedColumn:
     return UntypedColumn(name)
 
 
-def wildcard() -> Wildcard:
-    return Wildcard()
+def wildcard(star: Token) -> Wildcard:
+    return Wildcard(star)
 
 
 def generated_as(token: Token) -> tuple[str, Expression]:
