@@ -20,27 +20,22 @@ def _open_plain() -> Iterator[Pair]:
 
     bare: Callable[[Any, str], Any] = SparkSession.sql  # before attach wraps it
 
-    from rw_sql import connect, detach
+    from rw_sql.cli.spark_start import spark_for
 
-    with tempfile.TemporaryDirectory(prefix="rw_sql_bench_") as folder:
-        spark = connect(folder, config={"spark.master": "local[2]"})
-        try:
+    with tempfile.TemporaryDirectory(prefix="rw_sql_bench_") as folder, spark_for(folder) as spark:
 
-            def milliseconds(run: Callable[[str], Any]) -> float:
-                started = perf_counter()
-                for _ in range(REPEATS):
-                    for statement in STATEMENTS:
-                        run(statement)
-                return (perf_counter() - started) / REPEATS / len(STATEMENTS) * 1e3
+        def milliseconds(run: Callable[[str], Any]) -> float:
+            started = perf_counter()
+            for _ in range(REPEATS):
+                for statement in STATEMENTS:
+                    run(statement)
+            return (perf_counter() - started) / REPEATS / len(STATEMENTS) * 1e3
 
-            yield Pair(
-                ours=lambda: milliseconds(spark.sql),
-                peer=lambda: milliseconds(lambda text: bare(spark, text)),
-                settings={"statements": "; ".join(STATEMENTS), "repeats": str(REPEATS), "session": "one, both ways"},
-            )
-        finally:
-            detach(spark)
-            spark.stop()
+        yield Pair(
+            ours=lambda: milliseconds(spark.sql),
+            peer=lambda: milliseconds(lambda text: bare(spark, text)),
+            settings={"statements": "; ".join(STATEMENTS), "repeats": str(REPEATS), "session": "one, both ways"},
+        )
 
 
 CASES = (
