@@ -141,10 +141,8 @@ def test_the_shell_asks_before_an_unsafe_statement(tmp_path: Path) -> None:
         read_until(terminal, "rw_sql> ")
         os.write(terminal, b"CREATE SOURCE s (a INT)\nWITH (connector = 'datagen');\n")
         read_until(terminal, "CREATED")
-        os.write(
-            terminal,
-            b"ALTER SYSTEM SET enable_unsafe_ops = true; RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true);\n",
-        )
+        reset = b"RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true);\n"
+        os.write(terminal, b"ALTER SYSTEM SET enable_unsafe_ops = true; " + reset)
         read_until(terminal, "Go ahead? Type yes:")
         os.write(terminal, b"no\n")
         read_until(terminal, "RW304: the operation was not confirmed")
