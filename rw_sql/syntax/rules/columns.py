@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import DUPLICATE_CLAUSE, SYNTAX_ERROR, SqlError, near_names
+from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_EXPRESSION, SYNTAX_ERROR, SqlError, near_names
 from rw_sql.syntax.names import quoted
 from rw_sql.syntax.rules.parts import expression, joined, refuse_twice, words
+from rw_sql.syntax.scan import STRING
 from rw_sql.syntax.statements.common import (
     ColumnDefinition,
     DataType,
@@ -90,6 +91,8 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
     others: list[str] = []
     for word, value in constraints:
         if word == "other_constraints":
+            if value in others:
+                raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" has {value} twice', span=name.span)
             others.append(value)
         elif word in given:
             raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" has two of the same constraint', span=name.span)
@@ -119,7 +122,10 @@ def generated_as(token: Token) -> tuple[str, Expression]:
 
 
 def default_value(token: Token) -> tuple[str, Expression]:
-    return "default", expression(token)
+    checked = expression(token)
+    if checked.text.upper() == "NOT NULL":
+        raise SqlError(SYNTAX_ERROR, "expected an expression, found: NOT NULL", span=token.span)
+    return "default", checked
 
 
 def not_null() -> tuple[str, bool]:
@@ -201,6 +207,13 @@ def named_table_constraint(name: Token, constraint: TableConstraint) -> TableCon
 
 
 def watermark(column_name: Token, text: Token, is_with_ttl: bool | None) -> Watermark:
+    if not any(part.kind != STRING and part.value == column_name.value for part in text.parts):
+        raise SqlError(
+            INVALID_EXPRESSION,
+            f'the watermark of column "{column_name.value}" must be computed from it',
+            hint=f"write {column_name.text} - INTERVAL '5' SECOND",
+            span=text.span,
+        )
     return Watermark(
         column=column_name.value, expression=expression(text), is_with_ttl=bool(is_with_ttl), span=column_name.span
     )
