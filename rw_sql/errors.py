@@ -76,6 +76,7 @@ NOT_APPLIED_YET = ErrorCode("RW406", "57014", "the statement is committed but no
 NO_SESSION = ErrorCode("RW407", "55000", "no Spark session is attached")
 FILE_UNREADABLE = ErrorCode("RW408", "58P01", "a file cannot be read")
 SPARK_ERROR = ErrorCode("RW409", "38000", "a statement of Spark's own failed")
+SPARK_ENDED = ErrorCode("RW410", "57P01", "the Spark session has ended")
 
 
 class SqlError(Exception):

@@ -218,9 +218,6 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
     forgotten = chosen if statement.is_forgetting_offsets else set()
     if forgotten:
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(sorted(forgotten & set(stands.states)))))
-    kept = {split: state for split, state in stands.states.items() if split in chosen and split not in forgotten}
-    if kept:
-        changes.append(states_change(source.id, source.connector, kept, stands.log_version))
     note = "splits are unknown until RESUME or the next discovery finds them again"
     return unsafe_plan(
         statement,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.plan.definitions import definition_of, upstream_options
 from rw_sql.runtime.decode import log_schema
+from rw_sql.runtime.delta_log import latest_version
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Metastore
@@ -40,7 +41,8 @@ class Context:
         """Makes a source's log if it is not there yet; any process may."""
         from deltalake import DeltaTable, Schema
 
-        if self.warehouse.list_names(f"{self.log_path(source)}/_delta_log"):
+        # Not whether its folder is there: a process that died while making it may have left one without a commit.
+        if latest_version(self.warehouse, self.log_path(source)) >= 0:
             return
         DeltaTable.create(
             self.log_path(source),
