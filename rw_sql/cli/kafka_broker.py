@@ -312,13 +312,14 @@ def _remembered(home: Path) -> dict[str, Any] | None:
 
 def _process_start(pid: int) -> str | None:
     """What tells a process from a later one of the same number; None where it is gone or a zombie."""
-    done = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"LC_ALL": "C", "PATH": os.environ.get("PATH", "")},
-    )
+    if Path("/proc/self/stat").exists():
+        try:
+            # the fields after the name, which may itself hold spaces and parentheses: state first, start as the 20th
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in "ZX" else fields[19]
+    done = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = done.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()
 
