@@ -66,6 +66,99 @@ def could_be_ours(text: str) -> bool:
     return _FIRST_WORDS.match(text) is not None
 
 
+_SPARKS_FIRST_WORDS = frozenset(
+    [
+        "ADD",
+        "ALTER",
+        "ANALYZE",
+        "BEGIN",
+        "CACHE",
+        "CALL",
+        "CLEAR",
+        "COMMENT",
+        "CONVERT",
+        "COPY",
+        "CREATE",
+        "DECLARE",
+        "DELETE",
+        "DESC",
+        "DESCRIBE",
+        "DFS",
+        "DROP",
+        "EXECUTE",
+        "EXPLAIN",
+        "FROM",
+        "GENERATE",
+        "GRANT",
+        "IMPORT",
+        "INSERT",
+        "LIST",
+        "LOAD",
+        "MAP",
+        "MERGE",
+        "MSCK",
+        "OPEN",
+        "OPTIMIZE",
+        "REDUCE",
+        "REFRESH",
+        "REORG",
+        "REPAIR",
+        "REPLACE",
+        "RESET",
+        "RESTORE",
+        "REVOKE",
+        "SELECT",
+        "SET",
+        "SHOW",
+        "TABLE",
+        "TRUNCATE",
+        "UNCACHE",
+        "UNLOCK",
+        "UPDATE",
+        "USE",
+        "VACUUM",
+        "VALUES",
+        "WITH",
+    ]
+)
+_SPARKS_SECOND_WORDS = frozenset(
+    [
+        "CATALOG",
+        "DATABASE",
+        "EXTERNAL",
+        "FUNCTION",
+        "GLOBAL",
+        "INDEX",
+        "NAMESPACE",
+        "OR",
+        "ROLE",
+        "SCHEMA",
+        "TABLE",
+        "TEMP",
+        "TEMPORARY",
+        "VARIABLE",
+        "VIEW",
+        "FLOW",
+        "STREAMING",
+        "LIVE",
+        "UNIQUE",
+    ]
+)
+
+
+def could_be_sparks(text: str) -> bool:
+    """Whether the first words are those of a statement of Spark's or Delta Lake's. For checking without Spark."""
+    first = _WORDS.match(text)
+    if first is None or first[1] is None:
+        return first is None or text[first.end() : first.end() + 1] in ("", "(")
+    if first[1].upper() in ("CREATE", "DROP") and first[2] is not None:
+        return first[2].upper() in _SPARKS_SECOND_WORDS
+    return first[1].upper() in _SPARKS_FIRST_WORDS
+
+
+_WORDS = re.compile(rf"{_BLANK}*+(?:([A-Za-z]++)(?:{_BLANK}++([A-Za-z]++))?+)?+")
+
+
 def route(text: str, catalog: CatalogView) -> Statement | None:
     """The statement if the text is ours, None if Spark must get it, byte for byte.
 
@@ -178,7 +271,8 @@ def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
     if words[:2] == ["ALTER", "TABLE"] and _has_any(words, _ALTER_CLAUSES):
         return True
     if words[:1] == ["SET"]:
-        return len(words) > 1 and catalog.has_parameter(tokens[1].value)
+        is_dotted = text[error.span.start : error.span.end] == "."
+        return len(words) > 1 and not is_dotted and catalog.has_parameter(tokens[1].value)
     return _names_ours(tokens, words, catalog)
 
 
