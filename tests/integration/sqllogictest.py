@@ -161,13 +161,14 @@ class ScriptRun:
             raise AssertionError(f"line {record.line}: {error}") from error
 
     def _refused(self, record: ScriptRecord, code: str, pattern: str) -> None:
+        error: SqlError | None = None
         try:
             self.session.sql(self._text(record.body))
-        except SqlError as error:
-            assert error.code == code, f"line {record.line}: not {code} but {error}"
-            assert re.search(pattern, str(error)), f"line {record.line}: /{pattern}/ is not in\n{error}"
-            return
-        raise AssertionError(f"line {record.line}: no error, where {code} was expected")
+        except SqlError as raised:
+            error = raised
+        assert error is not None, f"line {record.line}: no error, where {code} was expected"
+        assert error.code == code, f"line {record.line}: not {code} but {error}"
+        assert re.search(pattern, str(error)), f"line {record.line}: /{pattern}/ is not in\n{error}"
 
     def _query(self, record: ScriptRecord, types: str, modes: list[str], *, is_recording: bool) -> None:
         is_sorted = "rowsort" in modes
