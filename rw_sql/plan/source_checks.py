@@ -8,10 +8,12 @@ from rw_sql.connectors.registry import connector
 from rw_sql.connectors.spec import OptionError, check_format, check_include, check_option_values
 from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_DEFINITION, MISSING_PROPERTY, NOT_SUPPORTED, SqlError
 from rw_sql.plan.definitions import connector_of, source_columns, upstream_options
+from rw_sql.syntax import canonical_type
 from rw_sql.syntax.statements import ConnectionValue, SecretValue
 
 if TYPE_CHECKING:
-    from rw_sql.syntax.statements import CreateSource
+    from rw_sql.syntax import canonical_type
+from rw_sql.syntax.statements import CreateSource
 
 SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE")
 
@@ -41,6 +43,12 @@ def check_source(statement: CreateSource) -> str:
         raise
     _check_format(statement, name)
     _check_columns(statement, name)
+    try:
+        kind.check_columns(options, {column.name: canonical_type(column.data_type) for column in statement.columns})
+    except OptionError as error:
+        if error.span is None:
+            error.span = spans.get(error.key, statement.name.span)
+        raise
     return name
 
 

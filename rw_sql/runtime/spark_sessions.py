@@ -91,11 +91,20 @@ class SparkSessions:
             loaded = _loaded.setdefault(self.spark.sparkContext, set())
             for package in packages:
                 if package not in loaded:
+                    if not loaded:
+                        self._quiet()
                     self._add_jar(package)
                     loaded.add(package)
         session: Any = self.spark
         loader = session._jsparkSession.sharedState().jarClassLoader()
         session._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
+
+    def _quiet(self) -> None:
+        """Spark's status page cannot load the classes of metrics that came by ADD JAR, and says so at every batch."""
+        session: Any = self.spark
+        log4j = session._jvm.org.apache.logging.log4j
+        listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
+        log4j.core.config.Configurator.setLevel(listener, log4j.Level.ERROR)
 
     def _add_jar(self, package: str) -> None:
         from py4j.protocol import Py4JJavaError
