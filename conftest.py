@@ -1,3 +1,8 @@
 """What every test can use."""
 
+import pytest
+
 pytest_plugins = ["tests.broker"]
+
+# Asserts outside of test modules tell what differs, too.
+pytest.register_assert_rewrite("tests.integration", "tests.plan")

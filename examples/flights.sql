@@ -1,6 +1,9 @@
 -- The flights that left New York in 2013: January's are in topic flights_v1, February's in flights_v2.
 -- make demo starts a broker, fills the topics and runs this file; examples/demo.py checks what it answers.
 
+-- How long a statement waits for the jobs; a small machine may take longer than the default of 60 s to start them.
+SET statement_timeout = '3min';
+
 CREATE SOURCE flights (
     day DATE,
     carrier VARCHAR,

@@ -1,5 +1,7 @@
 -- The move of flights.sql without Kafka and without a network: rows made by datagen, numbered from 0.
 
+SET statement_timeout = '3min';
+
 CREATE SOURCE numbers (id BIGINT, amount INT)
 WITH (
     connector = 'datagen',

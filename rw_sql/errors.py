@@ -76,8 +76,9 @@ NOT_APPLIED_YET = ErrorCode("RW406", "57014", "the statement is committed but no
 NO_SESSION = ErrorCode("RW407", "55000", "no Spark session is attached")
 FILE_UNREADABLE = ErrorCode("RW408", "58P01", "a file cannot be read")
 SPARK_ERROR = ErrorCode("RW409", "38000", "a statement of Spark's own failed")
-SECRET_KEY_MISSING = ErrorCode("RW410", "58000", "there is no key to encrypt secrets with")
-SECRET_UNREADABLE = ErrorCode("RW411", "28000", "a secret's value cannot be read where it is kept")
+SPARK_ENDED = ErrorCode("RW410", "57P01", "the Spark session has ended")
+SECRET_KEY_MISSING = ErrorCode("RW411", "58000", "there is no key to encrypt secrets with")
+SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read where it is kept")
 
 
 class SqlError(Exception):

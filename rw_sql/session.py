@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from rw_sql.environment import check_java
@@ -27,7 +28,7 @@ from rw_sql.runtime.faults import fault, know_jvm
 from rw_sql.runtime.frames import frame_of
 from rw_sql.runtime.lease import new_owner_name
 from rw_sql.runtime.owner import LOOK_SECONDS, Owner
-from rw_sql.runtime.spark_sessions import ORIGINAL_SQL, SparkSessions, jvm_pid
+from rw_sql.runtime.spark_sessions import ORIGINAL_SQL, SparkSessions, leave_dead_jvm
 from rw_sql.runtime.spark_views import SparkViews
 from rw_sql.runtime.storage import Warehouse
 from rw_sql.syntax import could_be_ours, route, split_script
@@ -76,13 +77,17 @@ class _Runtime:
         self.context = Context(
             warehouse=warehouse, metastore=metastore, sessions=SparkSessions(spark), owner=new_owner_name()
         )
-        pid = jvm_pid(spark)
-        know_jvm(pid)
-        self.owner = Owner(self.context, pid) if run_jobs else None
+        know_jvm(self.context.sessions.jvm_pid)
+        self.owner = Owner(self.context) if run_jobs else None
         self.executor = Executor(self.context, self.owner)
         self.users = 0
         if self.owner is not None:
             self.owner.start()
+
+    def stop(self) -> None:
+        """Stops the warehouse's jobs in this process and gives the lease back."""
+        if self.owner is not None:
+            self.owner.stop()
 
 
 class Attached:
@@ -146,10 +151,14 @@ class Attached:
         """Runs one of our statements. Raises SqlError, located in ``text``."""
         try:
             table = self._runtime.executor.run(statement, self._state)
+            self._views.refresh()
+            return frame_of(self.spark, table)
         except SqlError as error:
             raise error.located(text) from error.__cause__
-        self._views.refresh()
-        return frame_of(self.spark, table)
+        except (Py4JError, OSError):
+            # Spark's side of the answer failed; what the statement does is committed, or refused before.
+            self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
+            raise
 
     def before_spark(self) -> None:
         """Called before a statement that is Spark's: views that other sessions made become readable.
@@ -180,6 +189,7 @@ def connect(
     Raises SqlError JAVA_MISSING where Java is missing or too old.
     """
     check_java()
+    leave_dead_jvm()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     location = Warehouse.at(warehouse or _default_warehouse())
     builder: Any = SparkSession.builder
@@ -215,6 +225,9 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
     Where nobody runs the jobs of the warehouse, this process does from now on (unless ``run_jobs=False``).
     Raises SqlError DELTA_MISSING with the command line to use, where the session was built without Delta.
     """
+    ended = _attached_to(spark)
+    if ended is not None:
+        ended._runtime.context.sessions.require_alive()
     _require_delta(spark)
     location = Warehouse.at(warehouse or _default_warehouse())
     with _lock:
@@ -224,6 +237,9 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
                 return present
             detach(spark)
         runtime = _runtimes.get(location.uri)
+        if runtime is not None and not runtime.context.sessions.is_alive():
+            runtime.stop()
+            runtime = None
         if runtime is None:
             runtime = _Runtime(spark, location, run_jobs=run_jobs)
             _runtimes[location.uri] = runtime
@@ -244,17 +260,16 @@ def detach(spark: SparkSession) -> None:
         runtime = attached._runtime
         runtime.users -= 1
         if runtime.users == 0:
-            del _runtimes[attached.warehouse]
-            if runtime.owner is not None:
-                runtime.owner.stop()
+            if _runtimes.get(attached.warehouse) is runtime:
+                del _runtimes[attached.warehouse]
+            runtime.stop()
 
 
 @atexit.register
 def _stop_all() -> None:
     with _lock:
         for runtime in list(_runtimes.values()):
-            if runtime.owner is not None:
-                runtime.owner.stop()
+            runtime.stop()
         _runtimes.clear()
 
 

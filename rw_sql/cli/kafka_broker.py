@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import JAVA_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.runtime.lease import is_process_alive, process_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +80,7 @@ def start_broker(
         )
     info = BrokerInfo(pid=process.pid, bootstrap=f"127.0.0.1:{at}", cluster_id=cluster_id, folder=str(home))
     (home / "broker.json").write_text(
-        json.dumps({**asdict(info), "port": at, "started": _process_start(process.pid)}), encoding="utf-8"
+        json.dumps({**asdict(info), "port": at, "started": process_start(process.pid)}), encoding="utf-8"
     )
     _wait_until_it_answers(process, info, home)
     return info
@@ -101,7 +102,7 @@ def stop_broker(folder: str | Path) -> bool:
 def is_running(folder: str | Path) -> BrokerInfo | None:
     """The broker of a folder, if its process lives."""
     told = _remembered(Path(folder).absolute())
-    if told is None or _process_start(told["pid"]) != told["started"]:
+    if told is None or not is_process_alive(told["pid"], told["started"]):
         return None
     return BrokerInfo(**{name: told[name] for name in ("pid", "bootstrap", "cluster_id", "folder")})
 
@@ -310,25 +311,12 @@ def _remembered(home: Path) -> dict[str, Any] | None:
     return told
 
 
-def _process_start(pid: int) -> str | None:
-    """What tells a process from a later one of the same number; None where it is gone or a zombie."""
-    done = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"LC_ALL": "C", "PATH": os.environ.get("PATH", "")},
-    )
-    state, _, started = done.stdout.strip().partition(" ")
-    return None if not state or state.startswith("Z") else started.strip()
-
-
 def _is_gone_within(pid: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)  # it may be our own child, which stays a zombie until asked after
-        if _process_start(pid) is None:
+        if not process_start(pid):
             return True
         time.sleep(0.05)
     return False

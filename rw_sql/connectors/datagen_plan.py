@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 LONGEST_ARRAY = 1000
-_WORDS = ("kind", "start", "end", "min", "max", "length", "seed", "null", "max_past", "max_past_mode", "basetime")
 _KINDS = {
+    **dict.fromkeys(INTEGER_LIMITS, "INTEGER"),
     "REAL": "REAL",
+    "DOUBLE": "DOUBLE",
     "DOUBLE PRECISION": "DOUBLE",
     "NUMERIC": "NUMERIC",
     "CHARACTER VARYING": "TEXT",
+    "CHARACTER": "TEXT",
     "BOOLEAN": "BOOLEAN",
     "DATE": "DATE",
     "TIMESTAMP": "TIMESTAMP",
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMPTZ",
-    **dict.fromkeys(INTEGER_LIMITS, "INTEGER"),
 }
 _NUMBERS = ("INTEGER", "NUMERIC", "REAL", "DOUBLE")
 
@@ -120,7 +121,7 @@ def _suggested_type(given: Mapping[str, str]) -> str:
     if {"max_past", "max_past_mode", "basetime"} & set(given):
         return "TIMESTAMP"
     numbers = [given[word] for word in ("start", "end", "min", "max") if word in given]
-    return "DOUBLE PRECISION" if any("." in number for number in numbers) else "BIGINT"
+    return "DOUBLE" if any("." in number for number in numbers) else "BIGINT"
 
 
 def _field(options: Mapping[str, str], name: str, path: str, type_text: str, spec: ConnectorSpec) -> FieldPlan:
@@ -142,7 +143,7 @@ def _field(options: Mapping[str, str], name: str, path: str, type_text: str, spe
         raise SqlError(
             UNSUPPORTED_TYPE,
             f'connector "datagen" makes no values of type {text} (column "{name}")',
-            hint="it makes " + ", ".join(_KINDS) + ", STRUCT and arrays",
+            hint="it makes " + ", ".join(kind for kind in _KINDS if kind != "DOUBLE PRECISION") + ", STRUCT and arrays",
         )
     is_sequence = options.get(f"{path}.kind", "random").strip().lower() == "sequence"
     if is_sequence and kind not in _NUMBERS:

@@ -29,6 +29,10 @@ CLIENT_ONLY = frozenset(
         "properties.isolation.level",
     }
 )
+_CALL_TIMEOUT = "properties.sync.call.timeout"
+_POLL_MILLISECONDS = 30_000
+"""How long a task may wait for records that are known to be there."""
+
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -59,13 +63,25 @@ def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, 
     security = _security(spec, options)
     if security.get("kafka.sasl.mechanism") != "GSSAPI":
         made.pop("kafka.sasl.kerberos.service.name", None)
-    return made | security
+    return made | security | _timeouts(spec, options)
 
 
 def call_timeout(spec: ConnectorSpec, options: Mapping[str, str], limit: float) -> float:
-    """Seconds that one look at the brokers may take: the option's, but never more than ``limit``."""
-    wanted = duration_seconds(spec.value(options, "properties.sync.call.timeout") or "")
+    """Seconds that one look at the brokers may take: ``limit``, or less where the option is given and asks for less."""
+    wanted = duration_seconds(options.get(_CALL_TIMEOUT, ""))
     return limit if wanted is None else min(wanted, limit)
+
+
+def _timeouts(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
+    # A query that is stopped waits until its clients' calls have run out: by default a minute, where no broker answers.
+    call = int(1000 * (duration_seconds(spec.value(options, _CALL_TIMEOUT) or "") or 5.0))
+    wait = int(spec.value(options, "properties.fetch.wait.max.ms") or 0)
+    request = max(call, wait + 1000)
+    return {
+        "kafka.request.timeout.ms": str(request),
+        "kafka.default.api.timeout.ms": str(request),
+        "kafkaConsumer.pollTimeoutMs": str(max(_POLL_MILLISECONDS, 2 * request)),
+    }
 
 
 def check_security(options: Mapping[str, str]) -> None:

@@ -108,15 +108,16 @@ class StoredTable:
             with self.lock:
                 self._handle.update_incremental()
                 return self._handle.version()
-        newest = self._newest
+        listed_at = os.stat(self._log_directory).st_mtime_ns
+        newest = max(self._newest, self._handle.version())
         while os.path.exists(f"{self._log_directory}/{newest + 1:020d}.json"):
             newest += 1
-        # The next version's file may have come and been cleaned away while this process slept: then the directory
-        # was written to, and a listing tells.
-        listed_at = os.stat(self._log_directory).st_mtime_ns
+        # Where the directory was written to and nothing else explains it, the next version's file may have come and
+        # been cleaned away while this process slept; a listing tells.
         if listed_at != self._listed_at:
-            found = [int(name[:20]) for name in os.listdir(self._log_directory) if _is_commit(name)]
-            newest = max(newest, *found) if found else newest
+            if newest == self._newest:
+                names = os.listdir(self._log_directory)
+                newest = max([newest, *(int(name[:20]) for name in names if _is_commit(name))])
             self._listed_at = listed_at
         self._newest = max(self._newest, newest)
         return newest

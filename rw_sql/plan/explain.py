@@ -16,7 +16,7 @@ def explain_lines(plan: Plan) -> list[str]:
     lines: list[str] = []
     if plan.preview is not None:
         lines += render_preview(plan.preview).splitlines()
-    if plan.is_unsafe:
+    if plan.is_unsafe and plan.operation is not None:
         lines.append("unsafe: needs enable_unsafe_ops and a confirmation")
     catalog = [step for step in plan.steps if step.is_catalog]
     jobs = [step for step in plan.steps if not step.is_catalog]
@@ -31,7 +31,7 @@ def explain_lines(plan: Plan) -> list[str]:
     elif plan.session is not None:
         lines.append(f"sets {plan.session[0]} in this session")
     elif plan.operation is None:
-        lines += [f"changes nothing: {row.detail}" for row in plan.changes]
+        lines += [f"changes nothing: {row.detail}" for row in plan.changes if row.change == "NOTHING"]
     return lines
 
 

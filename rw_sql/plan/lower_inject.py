@@ -98,7 +98,7 @@ def _require_stopped(statement: InjectSourceOffsets, snapshot: Snapshot, source:
         )
     statuses = yield from job_statuses()
     status = statuses.get(ingest_fragment(source.id))
-    if status is not None and status.state in ("RUNNING", "STARTING"):
+    if status is not None and status.state in ("RUNNING", "STARTING", "STOPPING"):
         raise SqlError(
             SOURCE_IS_RUNNING,
             f'source "{source.name}" is paused in the catalog, but its job still runs',

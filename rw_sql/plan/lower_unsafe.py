@@ -16,7 +16,7 @@ from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import Asking, Positions, look, positions
 from rw_sql.plan.source_checks import check_source
-from rw_sql.plan.splits import discover, preview_splits
+from rw_sql.plan.splits import OK, discover, identity_status, preview_splits
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.alter import merge_options
@@ -137,13 +137,22 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
     if orphans:
         notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} forgets them)")
     found = yield from discover(kind, source.connector, options, upstream, stands.states)
-    target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states}
+    stalled = {
+        split: state
+        for split, state in stands.states.items()
+        if split in upstream.splits and identity_status(state, upstream.splits[split]) != OK
+    }
+    if stalled:
+        notes.append(f"not the splits that were read: it stalls until RESET SOURCE SPLITS {source.name}")
+    if not upstream.is_reachable and not is_running:
+        notes.append(f"the upstream does not answer yet: {upstream.error}")
+    target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
     preview = Preview(
         title=f"UNSAFE SET on source {source.name}",
         dependents=dependents_of(snapshot, source),
         properties=shown,
         splits=preview_splits(kind, upstream, stands, target),
-        notices=tuple(notes) + (() if upstream.is_reachable else (f"the upstream does not answer: {upstream.error}",)),
+        notices=tuple(notes),
     )
     return unsafe_plan(
         statement,
@@ -180,7 +189,11 @@ def resolve_splits(
     valid = set(known)
     ids: dict[str, None] = {}
     for split in written:
-        id_ = kind.resolve_split(options, split.id)
+        try:
+            id_ = kind.resolve_split(options, split.id)
+        except SqlError as error:
+            error.span = error.span or split.span
+            raise
         if id_ not in valid:
             listed = ", ".join(sorted(valid)[:12]) or "none"
             raise SqlError(
@@ -217,9 +230,6 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
     forgotten = chosen if statement.is_forgetting_offsets else set()
     if forgotten:
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(sorted(forgotten & set(stands.states)))))
-    kept = {split: state for split, state in stands.states.items() if split in chosen and split not in forgotten}
-    if kept:
-        changes.append(states_change(source.id, source.connector, kept, stands.log_version))
     note = "splits are unknown until RESUME or the next discovery finds them again"
     return unsafe_plan(
         statement,
@@ -230,8 +240,8 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
         preview=Preview(
             title=f"RESET SOURCE SPLITS of source {source.name}",
             dependents=dependents_of(snapshot, source),
-            splits=preview_splits(kind, upstream, stands, dict.fromkeys(chosen)),
-            notices=(note,),
+            splits=preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)}),
+            notices=(note,) if upstream.is_reachable else (note, f"the upstream does not answer: {upstream.error}"),
         ),
         answers=(
             *(ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in dropped),
@@ -271,13 +281,6 @@ def _rediscovered(
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
     if fresh:
         changes.append(states_change(source.id, source.connector, fresh, stands.log_version))
-    target: dict[str, SplitState | None] = {**dict.fromkeys(gone), **found.states}
-    preview = Preview(
-        title=f"RESET SOURCE SPLITS of source {source.name}",
-        dependents=dependents_of(snapshot, source),
-        splits=preview_splits(kind, upstream, stands, target),
-        notices=() if holds_of(snapshot, source.id) else ("the source is running: it restarts once",),
-    )
     answers = [ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:
         state = found.states[split]
@@ -293,6 +296,13 @@ def _rediscovered(
         )
         if set(taken) == set(snapshot.splits(fragment)) or not taken:
             changes = []
+    target: dict[str, SplitState | None] = {**dict.fromkeys(gone), **found.states}
+    preview = Preview(
+        title=f"RESET SOURCE SPLITS of source {source.name}",
+        dependents=dependents_of(snapshot, source),
+        splits=preview_splits(kind, upstream, stands, target),
+        notices=("the source is running: it restarts once",) if changes and not holds_of(snapshot, source.id) else (),
+    )
     return unsafe_plan(
         statement,
         snapshot,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.plan.splits import ORPHAN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,7 +36,8 @@ def render_preview(preview: Preview) -> str:
 
 
 def _split_row(split: SplitPreview) -> tuple[str, ...]:
-    holds = f"[{split.start}, {split.end})" if split.start is not None else "not there"
+    nowhere = "not there" if split.verdict == ORPHAN else "unknown"
+    holds = f"[{split.start}, {split.end})" if split.start is not None else nowhere
     return (split.split, _number(split.old), _number(split.new), holds, split.verdict)
 
 

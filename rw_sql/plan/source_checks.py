@@ -16,6 +16,7 @@ from rw_sql.errors import (
 )
 from rw_sql.plan.definitions import connector_of, source_columns
 from rw_sql.plan.options import connection_of, plan_options, visible
+from rw_sql.syntax import canonical_type
 from rw_sql.syntax.statements import SecretValue
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
         raise
     _check_format(statement, name)
     _check_columns(statement, name)
+    try:
+        kind.check_columns(options, {column.name: canonical_type(column.data_type) for column in statement.columns})
+    except OptionError as error:
+        if error.span is None:
+            error.span = spans.get(error.key, statement.name.span)
+        raise
     return name
 
 

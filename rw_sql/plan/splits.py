@@ -26,6 +26,9 @@ RECREATED = "RECREATED"
 OTHER_CLUSTER = "OTHER_CLUSTER"
 UNKNOWN = "UNKNOWN"
 
+UNREACHABLE = "UNKNOWN (no answer)"
+"""The verdict on a split whose upstream does not answer."""
+
 
 def identity_status(state: SplitState, upstream: UpstreamSplit) -> str:
     """Whether a state belongs to this very split: OK, OTHER_CLUSTER, or RECREATED. What is unknown counts as equal."""
@@ -131,9 +134,9 @@ def verdict(
     kind: Connector, split: str, new: SplitState | None, upstream: UpstreamSplit | None, positions: Positions
 ) -> str:
     """What moving a split to ``new`` will do to the rows: DUPLICATES n, GAP n, NONE, ORPHAN or UNKNOWN (why)."""
-    if new is None:
-        return ORPHAN if upstream is None else "NONE"
     old = positions.states.get(split)
+    if new is None:
+        return ORPHAN if upstream is None else "NONE" if old is None else "UNKNOWN (forgotten)"
     if old is not None:
         identity = identity_status(old, upstream) if upstream is not None else OK
         if identity == OTHER_CLUSTER:
@@ -157,10 +160,14 @@ def verdict(
 def preview_splits(
     kind: Connector, upstream: Upstream, positions: Positions, after: Mapping[str, SplitState | None]
 ) -> tuple[SplitPreview, ...]:
-    """The per-split table of a preview: every split known before or after."""
+    """The per-split table of a preview: every split known before or after.
+
+    In ``after`` None means that the split is not read any more; one that is not in it stays as it is, or nobody knows.
+    """
     rows = []
     for split in sorted({*positions.states, *after, *upstream.splits}, key=split_order):
         old, new, seen = positions.states.get(split), after.get(split), upstream.splits.get(split)
+        is_unknown = not upstream.is_reachable and split not in after
         rows.append(
             SplitPreview(
                 split=split,
@@ -168,7 +175,7 @@ def preview_splits(
                 new=new.offset if new else None,
                 start=seen.start if seen else None,
                 end=seen.end if seen else None,
-                verdict=verdict(kind, split, new, seen, positions),
+                verdict=UNREACHABLE if is_unknown else verdict(kind, split, new, seen, positions),
             )
         )
     return tuple(rows)

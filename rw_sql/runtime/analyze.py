@@ -6,16 +6,30 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from deltalake import Schema
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DayTimeIntervalType,
+    MapType,
+    NullType,
+    StructType,
+    TimeType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from rw_sql.plan.requests import AnalyzeQuery, QueryAnalysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from rw_sql.runtime.spark_sessions import SparkSessions
 
 # PySpark logs every failed analysis as JSON; what matters of it is in the error that the user gets.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+_UNSTORABLE = (NullType, YearMonthIntervalType, DayTimeIntervalType, CalendarIntervalType, VariantType, TimeType)
 
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
@@ -38,6 +52,13 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
         return QueryAnalysis(refusal=_told(error), hint="the query is Spark SQL over streams; run EXPLAIN SELECT on it")
     if refusal is not None:
         return QueryAnalysis(refusal=refusal, hint=hint)
+    for column in frame.schema.fields:
+        kind = _unstorable(column.dataType)
+        if kind is not None:
+            return QueryAnalysis(
+                refusal=f'column "{column.name}" is of type {kind.simpleString()}, which Delta Lake cannot store',
+                hint=f"CAST({column.name} AS STRING), or to another type that can be stored",
+            )
     schema = frame.schema.json()
     try:
         Schema.from_json(schema)
@@ -47,6 +68,20 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
             hint="CAST it to one that can be stored, such as STRING",
         )
     return QueryAnalysis(schema=schema, keys=keys)
+
+
+def _unstorable(kind: DataType) -> DataType | None:
+    """The type, or the part of it, that a Delta table has no column of."""
+    match kind:
+        case StructType(fields=fields):
+            parts = [field.dataType for field in fields]
+        case ArrayType(elementType=element):
+            parts = [element]
+        case MapType(keyType=key, valueType=value):
+            parts = [key, value]
+        case _:
+            return kind if isinstance(kind, _UNSTORABLE) else None
+    return next((found for part in parts if (found := _unstorable(part)) is not None), None)
 
 
 def _told(error: Any) -> str:

@@ -11,6 +11,7 @@ from rw_sql.metastore.records import SecretRecord
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.options import source_options
 from rw_sql.runtime.decode import log_schema
+from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.secrets import read_secret
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class Context:
         """Makes a source's log if it is not there yet; any process may."""
         from deltalake import DeltaTable, Schema
 
-        if self.warehouse.list_names(f"{self.log_path(source)}/_delta_log"):
+        # Not whether its folder is there: a process that died while making it may have left one without a commit.
+        if latest_version(self.warehouse, self.log_path(source)) >= 0:
             return
         DeltaTable.create(
             self.log_path(source),

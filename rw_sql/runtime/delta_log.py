@@ -22,7 +22,9 @@ class JobCommit:
     """What one commit of a job says: which run and batch wrote it, and what it covers.
 
     ``ranges`` are the upstream's offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the one that the run
-    started at. ``batch`` is -1 for a fence. ``generation`` is the checkpoint's (views only).
+    started at. ``batch`` is -1 for a fence, and ``done`` then is the newest batch of the generation before it (-1 where
+    there is none): what a start needs to know never lies further back than the newest commit. ``generation`` is the
+    checkpoint's (views only).
     """
 
     job: str
@@ -31,11 +33,14 @@ class JobCommit:
     batch: int
     generation: int = 1
     ranges: dict[str, tuple[int, int]]
+    done: int = -1
 
     def to_json(self) -> str:
         """The text for ``userMetadata``."""
         body: dict[str, Any] = {"job": self.job, "run": self.run, "epoch": self.epoch, "batch": self.batch}
         body["generation"] = self.generation
+        if self.batch < 0:
+            body["done"] = self.done
         body["ranges"] = {split: list(bounds) for split, bounds in self.ranges.items()}
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
 
@@ -55,6 +60,7 @@ class JobCommit:
             batch=body["batch"],
             generation=body["generation"],
             ranges={split: (bounds[0], bounds[1]) for split, bounds in body["ranges"].items()},
+            done=body.get("done", -1),
         )
 
 
@@ -95,6 +101,14 @@ def job_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterat
         found = job_commit(read_actions(warehouse, table, version))
         if found is not None:
             yield version, found
+
+
+def last_batch(warehouse: Warehouse, table: str, generation: int) -> int:
+    """The newest batch of a generation that the table holds; -1 where it holds none."""
+    for _, commit in job_commits(warehouse, table):
+        if commit.generation == generation:
+            return commit.batch if commit.batch >= 0 else commit.done
+    return -1
 
 
 def added_rows(actions: list[dict[str, Any]]) -> int | None:

@@ -16,6 +16,7 @@ from rw_sql.plan.parameters import SESSION_PARAMETERS
 from rw_sql.plan.plan import ObjectChange, Plan, Table
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
+from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.world import World
 from rw_sql.syntax import statements as ast
 
@@ -63,7 +64,11 @@ class Executor:
         self._owner = owner
 
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
-        """Runs one statement and returns its rows. Raises SqlError, and then nothing was changed."""
+        """Runs one statement and returns its rows.
+
+        Raises SqlError, and then nothing was changed, unless the error itself says that the statement is committed.
+        """
+        self._context.sessions.require_alive()
         match statement:
             case ast.Explain(statement=inner):
                 _, plan = self._plan(inner)
@@ -176,7 +181,9 @@ class Executor:
                 lease = self._context.metastore.runtime.lease()
                 if lease is not None and lease.applied_epoch >= epoch:
                     return True
-                if owner is None and (lease is None or lease.is_released):
+                self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
+                is_local = self._context.warehouse.is_local
+                if owner is None and not is_held(lease, is_local=is_local, now_ms=now_ms()):
                     return False
             if time.monotonic() >= deadline:
                 return False

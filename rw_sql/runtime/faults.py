@@ -19,16 +19,22 @@ KILLS = "RW_SQL_FAULT_KILLS"
 class _Armed:
     name: str = ""
     remaining: int = 0
+    kills: str = "python"
     jvm_pid: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-def _read() -> _Armed:
-    name, _, count = os.environ.get(FAULT, "").partition("@")
-    return _Armed(name=name, remaining=int(count or "1"))
+_armed = _Armed()
 
 
-_armed = _read()
+def arm(point: str, kills: str = "python") -> None:
+    """Arms one fault point, ``name`` or ``name@n``; whatever was armed before is not any more."""
+    name, _, count = point.partition("@")
+    with _armed.lock:
+        _armed.name, _armed.remaining, _armed.kills = name, int(count or "1"), kills
+
+
+arm(os.environ.get(FAULT, ""), os.environ.get(KILLS, "python"))
 
 
 def know_jvm(pid: int) -> None:
@@ -44,8 +50,7 @@ def fault(name: str) -> None:
         _armed.remaining -= 1
         if _armed.remaining != 0:
             return
-    kills = os.environ.get(KILLS, "python")
-    if kills in ("jvm", "both") and _armed.jvm_pid:
+    if _armed.kills in ("jvm", "both") and _armed.jvm_pid:
         os.kill(_armed.jvm_pid, signal.SIGKILL)
-    if kills in ("python", "both"):
+    if _armed.kills in ("python", "both"):
         os.kill(os.getpid(), signal.SIGKILL)

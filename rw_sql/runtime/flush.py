@@ -39,8 +39,9 @@ def flush(context: Context, timeout: float) -> tuple[ObjectChange, ...]:
     return tuple(answers) or (ObjectChange(object="", change="NOTHING", detail="no view reads any source"),)
 
 
-def _wait(is_done: Callable[[], bool], deadline: float, what: str) -> None:
+def _wait(context: Context, is_done: Callable[[], bool], deadline: float, what: str) -> None:
     while not is_done():
+        context.sessions.require_alive()
         if time.monotonic() > deadline:
             raise SqlError(
                 NOT_APPLIED_YET, f"{what} within the time allowed", hint="SHOW JOBS tells what each job does"
@@ -76,7 +77,7 @@ def _flush_source(context: Context, snapshot: Snapshot, source: SourceRecord, de
         stall[:] = [status] if (status := _stalled(context, job)) else []
         return bool(stall)
 
-    _wait(has_arrived, deadline, f'source "{source.name}" did not read to {_spell(ends)}')
+    _wait(context, has_arrived, deadline, f'source "{source.name}" did not read to {_spell(ends)}')
     if stall:
         return ObjectChange(object=source.name, change="NOTICE", detail=f"stalled, not waited for: {stall[0].reason}")
     return ObjectChange(object=source.name, change="FLUSHED", detail=f"read to {_spell(ends)}")
@@ -113,7 +114,7 @@ def _flush_view(context: Context, snapshot: Snapshot, view: MaterializedViewReco
         stall[:] = [status] if (status := _stalled(context, view_job(view.id))) else []
         return bool(stall)
 
-    _wait(has_arrived, deadline, f'materialized view "{view.name}" did not reach its inputs')
+    _wait(context, has_arrived, deadline, f'materialized view "{view.name}" did not reach its inputs')
     if stall:
         return ObjectChange(object=view.name, change="NOTICE", detail=f"stalled, not waited for: {stall[0].reason}")
     return ObjectChange(object=view.name, change="FLUSHED")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import NotedPosition, SourceRecord
 from rw_sql.plan.definitions import connector_of, source_definition
+from rw_sql.plan.desired import ingest_fragment, ingest_spec
 from rw_sql.plan.splits import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
 from rw_sql.runtime.decode import BUCKET, decode, log_schema
 from rw_sql.runtime.faults import fault
@@ -76,6 +77,31 @@ def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, Sp
         raise StalledError(f"{status} {', '.join(found[:8])}{counted}: {hint}", is_final=True)
 
 
+def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
+    """Writes where a source's log stands into the metastore, unless all of it is noted already."""
+    snapshot = context.metastore.snapshot()
+    fragment = ingest_fragment(source.id)
+    kind = connector(source.connector)
+    stands = read_positions(context.warehouse, context.metastore, snapshot, source)
+    noted = context.metastore.runtime.noted_positions(fragment)
+    new = [
+        NotedPosition(
+            fragment=fragment,
+            split=split,
+            state=kind.encode_state(state),
+            epoch=epoch,
+            run=run,
+            log_version=stands.log_version,
+        )
+        for split, state in stands.states.items()
+        if (old := noted.get(split)) is None
+        or old.log_version < stands.log_version
+        or old.epoch < snapshot.states(fragment)[split].epoch
+    ]
+    if new:
+        context.metastore.runtime.note_positions(new)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How often a batch starts (0: as soon as there is data) and how many records it reads at most."""
@@ -122,7 +148,7 @@ class Ingest:
         """Claims a run, fences earlier ones out of the log, reads the position, and starts. Raises StalledError."""
         snapshot = context.metastore.snapshot()
         source = snapshot.get(spec.source_id)
-        if not isinstance(source, SourceRecord) or source.definition != spec.definition:
+        if not isinstance(source, SourceRecord) or ingest_spec(snapshot, source) != spec:
             raise StalledError("the catalog has moved on")
         statement = source_definition(spec.definition)
         kind = connector(connector_of(statement) or "")
@@ -131,7 +157,11 @@ class Ingest:
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
         context.ensure_log(source)
+        # Before the fence: its commit may be the one at which Delta cleans away old commits, and where they ended.
+        note_positions(context, source, run=run.run, epoch=run.epoch)
+        fault("ingest.after_first_note")
         output = JobOutput.open(
+            context.warehouse,
             context.log_path(source),
             log_schema(statement).json(),
             job=spec.job,
@@ -210,7 +240,7 @@ class Ingest:
                     self.output.append_frame(rows, batch, ranges)
                 self.positions = {split: end for split, (_, end) in ranges.items()}
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
-                self.note_positions()
+                note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
 
     def _ends(self, batch: int) -> dict[str, int]:
         """Where the batch ends, from the run's own offset entry: the third line of ``offsets/N``."""
@@ -227,38 +257,22 @@ class Ingest:
                 self.stall = StalledError(f"RECREATED {topic}: RESET SOURCE SPLITS {self.source.name}", is_final=True)
                 raise self.stall
 
-    def note_positions(self) -> None:
-        """Writes where the log stands into the metastore."""
-        snapshot = self.context.metastore.snapshot()
-        stands = read_positions(self.context.warehouse, self.context.metastore, snapshot, self.source)
-        self.context.metastore.runtime.note_positions(
-            [
-                NotedPosition(
-                    fragment=self.spec.job,
-                    split=split,
-                    state=self.kind.encode_state(state),
-                    epoch=self.epoch,
-                    run=self.run,
-                    log_version=stands.log_version,
-                )
-                for split, state in stands.states.items()
-                if split in self.positions
-            ]
-        )
-
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
         return failure_of(self.query, self.stall)
 
     def stop(self) -> None:
         """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
-        if self.query is not None:
-            fault("ingest.before_stop")
-            stop_query(self.query, self.gate)
-        with self.lock:
-            self.is_stopped = True
-        if self.watch is not None:
-            self.watch.close()
+        try:
+            if self.query is not None:
+                fault("ingest.before_stop")
+                stop_query(self.query, self.gate)
+        finally:
+            # Also where the JVM is gone: a batch may still be on its way through delta-rs in this process.
+            with self.lock:
+                self.is_stopped = True
+            if self.watch is not None:
+                self.watch.close()
         fault("ingest.after_stop")
-        self.note_positions()
+        note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")

@@ -15,13 +15,15 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from rw_sql.runtime.delta_log import JobCommit
+from rw_sql.runtime.delta_log import JobCommit, last_batch
 from rw_sql.runtime.faults import fault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
+
+    from rw_sql.runtime.storage import Warehouse
 
 SMALL_ROWS = 20_000
 """Batches of up to this many rows go through Arrow and delta-rs, larger ones through Spark."""
@@ -35,17 +37,23 @@ class FencedError(Exception):
 
 @dataclass(slots=True)
 class JobOutput:
-    """The table that one run of a job writes. Not shared between threads; one batch at a time."""
+    """The table that one run of a job writes. Not shared between threads; one batch at a time.
 
+    ``done`` is the newest batch of the generation that earlier runs wrote, -1 where they wrote none.
+    """
+
+    warehouse: Warehouse
     path: str
     job: str
     run: int
     epoch: int
     generation: int
     table: DeltaTable
+    done: int = -1
 
     @staticmethod
     def open(
+        warehouse: Warehouse,
         path: str,
         spark_schema: str,
         *,
@@ -67,7 +75,9 @@ class JobOutput:
                 partition_by=list(partition_by),
                 configuration=dict(configuration or {}),
             )
-        output = JobOutput(path=path, job=job, run=run, epoch=epoch, generation=generation, table=table)
+        output = JobOutput(
+            warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
+        )
         output._fence()
         return output
 
@@ -82,8 +92,16 @@ class JobOutput:
             seen = self.table.transaction_version(self.job)
             if seen is not None and seen >> _RUN_SHIFT >= self.run:
                 raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} holds {self.path}")
+            # Exact, since the fence is refused where anything was committed after the version it was read at.
+            self.done = last_batch(self.warehouse, self.path, self.generation)
             commit = JobCommit(
-                job=self.job, run=self.run, epoch=self.epoch, batch=-1, generation=self.generation, ranges={}
+                job=self.job,
+                run=self.run,
+                epoch=self.epoch,
+                batch=-1,
+                generation=self.generation,
+                ranges={},
+                done=self.done,
             )
             try:
                 write_deltalake(
@@ -116,6 +134,12 @@ class JobOutput:
         if seen is None or seen >> _RUN_SHIFT != self.run or seen >= version:
             raise FencedError(f"another run of {self.job} writes {self.path}")
 
+    def _require_written(self, version: int) -> None:
+        """Spark passes over an append of a run that was fenced out without a word: the table tells."""
+        self.table.update_incremental()
+        if self.table.transaction_version(self.job) != version:
+            raise FencedError(f"another run of {self.job} took over {self.path}")
+
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
         """Appends a batch through delta-rs. Raises FencedError where another run took over."""
         version = self._version_of(batch)
@@ -133,17 +157,19 @@ class JobOutput:
         fault("batch.after_append")
 
     def append_frame(self, frame: DataFrame, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
-        """Appends a batch through Spark. An older run's append is skipped by Delta itself."""
+        """Appends a batch through Spark. Raises FencedError where another run took over: nothing was written then."""
+        version = self._version_of(batch)
         fault("batch.before_append")
         (
             frame.write.format("delta")
             .mode("append")
             .option("txnAppId", self.job)
-            .option("txnVersion", str(self._version_of(batch)))
+            .option("txnVersion", str(version))
             .option("userMetadata", self._commit_of(batch, ranges or {}).to_json())
             .save(self.path)
         )
         fault("batch.after_append")
+        self._require_written(version)
 
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
         """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key."""
@@ -169,7 +195,7 @@ class JobOutput:
         fault("batch.after_merge")
 
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
-        """As :meth:`upsert_rows`, for a batch that is too large for the driver."""
+        """As :meth:`upsert_rows`, for a batch that is too large for one process."""
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)
@@ -193,6 +219,7 @@ class JobOutput:
             spark.conf.unset("spark.databricks.delta.write.txnVersion")
             spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
         fault("batch.after_merge")
+        self._require_written(version)
 
 
 def schema_with(columns: Sequence[tuple[str, object]]) -> str:

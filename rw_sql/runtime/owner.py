@@ -8,6 +8,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
@@ -41,9 +44,8 @@ DISCOVERY_SECONDS = 10.0
 class Owner:
     """Takes the lease when it is free, then keeps the jobs as the catalog wants them, until :meth:`stop`."""
 
-    def __init__(self, context: Context, jvm_pid: int) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._jvm_pid = jvm_pid
         self._lease: Lease | None = None
         self._lease_lock = threading.Lock()
         self._reconciler: Reconciler | None = None
@@ -89,30 +91,41 @@ class Owner:
 
     def _try_take(self) -> None:
         runtime = self._context.metastore.runtime
-        lease = try_take(runtime, self._context.owner, self._jvm_pid, is_local=self._context.warehouse.is_local)
+        jvm_pid = self._context.sessions.jvm_pid
+        lease = try_take(runtime, self._context.owner, jvm_pid, is_local=self._context.warehouse.is_local)
         if lease is not None:
             fault("owner.after_lease")
             logger.info("this process runs the jobs of %s", self._context.warehouse.uri)
-            self._context.metastore.project()
+            # From here on the lease is ours, whatever fails: nobody else takes it while this process lives.
             self._reconciler = Reconciler(self._context)
             self._lease = lease
+            try:
+                self._context.metastore.project()
+            except (DeltaError, OSError) as error:
+                logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        # However the loop ends, the lease goes back: an owner that does nothing would keep everybody else from it.
+        try:
+            while not self._stopping.is_set():
+                if not self._context.sessions.is_alive():
+                    logger.error("Spark has ended: this process runs no jobs of %s", self._context.warehouse.uri)
+                    return
+                self._pass()
+        finally:
+            self._stopping.set()
+            self._give_up()
+
+    def _pass(self) -> None:
+        try:
             if self._lease is None:
                 self._try_take()
-                if self._lease is None:
-                    self._stopping.wait(LOOK_SECONDS)
-                    continue
-            try:
+            if self._lease is not None:
                 self._turn()
-            except SqlError as error:
-                logger.warning("%s", error)
-                self._stopping.wait(LOOK_SECONDS)
-            except OSError as error:
-                logger.warning("the catalog or the JVM cannot be reached: %s", error)
-                self._stopping.wait(LOOK_SECONDS)
-        self._give_up()
+                return
+        except (SqlError, OSError, DeltaError, Py4JError) as error:
+            logger.warning("the catalog or the JVM cannot be reached: %s", error)
+        self._stopping.wait(LOOK_SECONDS)
 
     def _turn(self) -> None:
         reconciler = self._reconciler
@@ -124,46 +137,52 @@ class Owner:
         reconciler.wait_changed(LOOK_SECONDS)
 
     def _tell_applied(self, epoch: int) -> None:
-        if epoch == self._applied_epoch:
+        if epoch <= self._applied_epoch or not self._renew(epoch):
             return
-        self._renew(epoch)
         sweep(self._context, epoch)
         with self._applied:
             self._applied_epoch = epoch
             self._applied.notify_all()
 
-    def _renew(self, epoch: int) -> None:
+    def _renew(self, epoch: int) -> bool:
+        """A heartbeat, with the epoch applied so far where that is newer; False where the lease is another's."""
         with self._lease_lock:
             if self._lease is None:
-                return
-            lease = renewed(self._lease, epoch)
+                return False
+            lease = renewed(self._lease, max(epoch, self._lease.applied_epoch))
             if self._context.metastore.runtime.renew_lease(lease):
                 self._lease = lease
-                return
+                return True
+            reconciler, self._reconciler, self._lease = self._reconciler, None, None
         logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)
-        self._lose()
-
-    def _lose(self) -> None:
-        reconciler, self._reconciler, self._lease = self._reconciler, None, None
         if reconciler is not None:
-            reconciler.stop_all()
+            reconciler.stop_all(is_owner=False)
         with self._applied:
             self._applied.notify_all()
+        return False
 
     def _beat(self) -> None:
         while not self._stopping.wait(HEARTBEAT_SECONDS):
-            lease = self._lease
-            if lease is not None:
-                self._renew(lease.applied_epoch)
+            try:
+                self._renew(-1)
+            except (SqlError, OSError, DeltaError) as error:
+                logger.warning("the heartbeat could not be written: %s", error)
 
     def _give_up(self) -> None:
+        """Stops the jobs and then, when nothing of them commits any more, releases the lease."""
         reconciler = self._reconciler
-        if reconciler is not None:
-            reconciler.stop_all()
-        with self._lease_lock:
-            if self._lease is not None:
-                self._context.metastore.runtime.release_lease(self._lease)
+        try:
+            if reconciler is not None:
+                reconciler.stop_all(is_owner=True)
+            with self._lease_lock:
+                if self._lease is not None:
+                    self._context.metastore.runtime.release_lease(self._lease)
+        except (SqlError, OSError, DeltaError) as error:
+            logger.warning("the lease could not be released; it ends with this process: %s", error)
+        finally:
+            with self._applied:
                 self._lease = None
+                self._applied.notify_all()
 
     def _discover(self, reconciler: Reconciler) -> None:
         now = time.monotonic()
@@ -200,7 +219,7 @@ class Owner:
                 require_readable(source.name, spec.splits, stands.states, upstream)
             except StalledError as error:
                 if self._reconciler is not None:
-                    self._reconciler.stall(spec.job, error)
+                    self._reconciler.stall(spec, error)
                 return
         changes, notes = world.run(take_up_new_topics(snapshot, source))
         if not changes:

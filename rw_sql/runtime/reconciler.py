@@ -55,9 +55,14 @@ class JobSlot:
     reason: str | None = None
     last_error: str | None = None
 
+    @property
+    def is_working(self) -> bool:
+        """Whether it is being stopped or started."""
+        return self.work is not None and not self.work.done()
+
     def needs_work(self, now: float) -> bool:
         """Whether what runs differs from what is wanted and it may be acted on now."""
-        if self.work is not None and not self.work.done():
+        if self.is_working:
             return False
         if self.running is not None:
             return self.wanted != self.running.spec or self.running.failure() is not None
@@ -73,10 +78,21 @@ class Reconciler:
         self._wanted_epoch = -1
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
+        self._turn = threading.Lock()
+        self._is_closed = False
+        self._has_reported = False
         self.applied_epoch = -1
 
     def reconcile(self) -> None:
-        """One pass: never blocks on a job. After it, ``applied_epoch`` tells how far the world has come."""
+        """One pass: never blocks on a job. After it, ``applied_epoch`` tells how far the world has come.
+
+        Does nothing after :meth:`stop_all`.
+        """
+        with self._turn:
+            if not self._is_closed:
+                self._pass()
+
+    def _pass(self) -> None:
         snapshot = self._context.metastore.snapshot()
         if snapshot.epoch != self._wanted_epoch:
             self._want(desired_jobs(snapshot))
@@ -85,11 +101,13 @@ class Reconciler:
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
+        # Asked before the report is written: what counts as applied was reported.
+        is_settled = all(self._is_settled(slot) for slot in self._slots.values())
         self._report()
-        if all(self._is_settled(slot) for slot in self._slots.values()):
+        if is_settled:
             self.applied_epoch = self._wanted_epoch
-        for job_id, slot in list(self._slots.items()):
-            if slot.wanted is None and slot.running is None and (slot.work is None or slot.work.done()):
+        for job_id in [job_id for job_id, slot in self._slots.items() if slot.wanted is None]:
+            if self._reported[job_id].state == "STOPPED":
                 del self._slots[job_id]
 
     def _want(self, wanted: dict[str, JobSpec]) -> None:
@@ -104,8 +122,10 @@ class Reconciler:
                 slot.wanted = None
 
     def _is_settled(self, slot: JobSlot) -> bool:
-        if slot.work is not None and not slot.work.done():
-            return slot.running is None and slot.reason is not None and slot.delay > _FIRST_RETRY_SECONDS
+        if slot.is_working:
+            # Another try of a job that cannot run holds up nobody; but a job that is to stop has not until it has.
+            is_retry = slot.running is None and slot.reason is not None and slot.delay > _FIRST_RETRY_SECONDS
+            return slot.wanted is not None and is_retry
         if slot.running is not None:
             return slot.wanted == slot.running.spec
         return slot.wanted is None or slot.reason is not None
@@ -132,7 +152,7 @@ class Reconciler:
             failure = running.failure()
             self._attempt(slot, running.stop)
             slot.running = None
-            if failure is not None and wanted is not None:
+            if failure is not None and wanted == running.spec:
                 slot.restarts += 1
                 slot.last_error = failure.reason
                 self._back_off(slot, failure.reason)
@@ -149,9 +169,13 @@ class Reconciler:
 
         if self._attempt(slot, start):
             fault("reconciler.after_start")
+        elif slot.wanted != wanted:
+            # It failed at what nobody wants any more.
+            slot.retry_at, slot.delay, slot.is_final, slot.reason = 0.0, _FIRST_RETRY_SECONDS, False, None
 
     def _attempt(self, slot: JobSlot, act: Callable[[], None]) -> bool:
         """Does one thing to a job; a failure becomes its reason and is tried again later."""
+        from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -162,7 +186,7 @@ class Reconciler:
             slot.is_final = error.is_final
         except SqlError as error:
             self._back_off(slot, error.message)
-        except (PySparkException, Py4JError, FencedError, OSError) as error:
+        except (PySparkException, Py4JError, FencedError, DeltaError, OSError) as error:
             slot.last_error = first_line(str(error))
             self._back_off(slot, slot.last_error)
             logger.warning("%s: %s", slot.job_id, slot.last_error)
@@ -184,19 +208,24 @@ class Reconciler:
             if old is None or _told(old) != _told(status):
                 fresh.append(_dated(status, at))
                 self._reported[slot.job_id] = status
+        facts = self._context.metastore.runtime
+        if not self._has_reported:
+            # What the last owner said of other jobs does not hold any more: it may have been killed.
+            for job_id, told in facts.job_statuses().items():
+                if job_id not in self._slots and told.state != "STOPPED":
+                    fresh.append(replace(told, state="STOPPED", run=None, updated_ms=at))
+            self._has_reported = True
         if fresh:
-            self._context.metastore.runtime.write_job_status(fresh)
+            facts.write_job_status(fresh)
 
     def _status(self, slot: JobSlot) -> JobStatus:
         running = slot.running
-        if running is not None and slot.wanted is None:
-            state = "STOPPING"
+        if slot.wanted is None:
+            state = "STOPPING" if running is not None or slot.is_working else "STOPPED"
         elif running is not None and running.failure() is None:
             state = "RUNNING"
             if slot.delay > _FIRST_RETRY_SECONDS:
                 slot.delay = _FIRST_RETRY_SECONDS
-        elif slot.wanted is None:
-            state = "STOPPED"
         elif slot.reason is not None:
             state = "STALLED"
         else:
@@ -211,8 +240,14 @@ class Reconciler:
             restarts=slot.restarts,
         )
 
-    def stop_all(self) -> None:
-        """Stops every job of this process; the catalog still wants them, and the next owner starts them."""
+    def stop_all(self, *, is_owner: bool) -> None:
+        """Stops every job of this process for good; the catalog still wants them, and the next owner starts them.
+
+        When it returns nothing of them commits any more. Where another process owns them already, what it says of them
+        stays.
+        """
+        with self._turn:
+            self._is_closed = True
         for slot in self._slots.values():
             if slot.work is not None:
                 wait([slot.work])
@@ -220,6 +255,8 @@ class Reconciler:
             if slot.running is not None:
                 self._attempt(slot, slot.running.stop)
                 slot.running = None
+        if not is_owner:
+            return
         self._context.metastore.runtime.write_job_status(
             [
                 JobStatus(job=slot.job_id, object_id=slot.object_id, state="STOPPED", updated_ms=now_ms())
@@ -227,21 +264,27 @@ class Reconciler:
             ]
         )
 
-    def stall(self, job_id: str, error: StalledError) -> None:
-        """Stops a running job for a reason that was found outside of it; it is tried again unless that is final."""
-        slot = self._slots.get(job_id)
-        if slot is None or slot.running is None or (slot.work is not None and not slot.work.done()):
+    def stall(self, spec: JobSpec, error: StalledError) -> None:
+        """Stops a running job for a reason that was found outside of it; it is tried again unless that is final.
+
+        ``spec`` is what the reason was found for: where a statement changed it meanwhile, the job just starts again.
+        """
+        slot = self._slots.get(spec.job)
+        if slot is None or slot.running is None:
             return
 
         def work() -> None:
             running, slot.running = slot.running, None
             if running is not None:
                 self._attempt(slot, running.stop)
-            self._back_off(slot, error.reason)
-            slot.is_final = error.is_final
+            if slot.wanted == spec:
+                self._back_off(slot, error.reason)
+                slot.is_final = error.is_final
             self._changed.set()
 
-        slot.work = run_in_background(work, job_id)
+        with self._turn:
+            if not self._is_closed and not slot.is_working:
+                slot.work = run_in_background(work, spec.job)
 
     def wants_discovery(self) -> list[int]:
         """The sources whose reader runs, or waits for its splits."""

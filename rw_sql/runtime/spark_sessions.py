@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+
+from rw_sql.errors import SPARK_ENDED, SqlError
+from rw_sql.runtime.lease import is_process_alive, process_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +50,28 @@ class SparkSessions:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
+        self.jvm_pid = jvm_pid(spark)
+        self._jvm_start = process_start(self.jvm_pid)
+
+    def is_alive(self) -> bool:
+        """Whether Spark still runs: its JVM lives and nobody stopped it. Asks no JVM: microseconds, never an error."""
+        return self._why_ended() is None
+
+    def require_alive(self, done: str = "") -> None:
+        """Raises SqlError SPARK_ENDED where it does not run any more. ``done`` says what holds in spite of it."""
+        reason = self._why_ended()
+        if reason is not None:
+            raise SqlError(
+                SPARK_ENDED,
+                f"{reason}{f'; {done}' if done else ''}",
+                hint="rw_sql.connect() starts a new one, and the warehouse's jobs go on where they stood",
+            )
+
+    def _why_ended(self) -> str | None:
+        if _is_reaped(self.jvm_pid) or not is_process_alive(self.jvm_pid, self._jvm_start):
+            return "the JVM of this Spark session is gone"
+        context: Any = self.spark.sparkContext
+        return "this Spark session was stopped" if context._jsc is None else None
 
     def new(self, packages: Iterable[str] = ()) -> SparkSession:
         """A session with the jobs' settings that finds the classes of ``packages`` from the calling thread."""
@@ -65,11 +91,20 @@ class SparkSessions:
             loaded = _loaded.setdefault(self.spark.sparkContext, set())
             for package in packages:
                 if package not in loaded:
+                    if not loaded:
+                        self._quiet()
                     self._add_jar(package)
                     loaded.add(package)
         session: Any = self.spark
         loader = session._jsparkSession.sharedState().jarClassLoader()
         session._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
+
+    def _quiet(self) -> None:
+        """Spark's status page cannot load the classes of metrics that came by ADD JAR, and says so at every batch."""
+        session: Any = self.spark
+        log4j = session._jvm.org.apache.logging.log4j
+        listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
+        log4j.core.config.Configurator.setLevel(listener, log4j.Level.ERROR)
 
     def _add_jar(self, package: str) -> None:
         from py4j.protocol import Py4JJavaError
@@ -98,3 +133,33 @@ def jvm_pid(spark: SparkSession) -> int:
     """The process id of the session's JVM."""
     session: Any = spark
     return int(session._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _is_reaped(pid: int) -> bool:
+    """Whether pyspark started this JVM in this process and it has ended: a child that nobody asked after is a zombie,
+    which not every system tells from a running process."""
+    from pyspark import SparkContext
+
+    process = vars(SparkContext._gateway).get("proc") if SparkContext._gateway is not None else None
+    return process is not None and process.pid == pid and process.poll() is not None
+
+
+def leave_dead_jvm() -> None:
+    """Lets pyspark forget a JVM that has ended, so that the next session starts another. Does nothing while it runs."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = vars(gateway).get("proc")
+    if process is None or process.poll() is None:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+    gateway.shutdown_callback_server()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.runtime.delta_log import added_rows, job_commits, read_actions
+from rw_sql.runtime.delta_log import added_rows, read_actions
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.progress import planned_versions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -68,26 +71,23 @@ class View:
                 context.ensure_log(source)
         fault("view.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
-        path = context.warehouse.data(spec.view_id, spec.generation)
-        output = JobOutput.open(
-            path, spec.schema, job=spec.job, run=run.run, epoch=run.epoch, generation=spec.generation
-        )
-        done = next(
-            (
-                commit.batch
-                for _, commit in job_commits(context.warehouse, path)
-                if commit.batch >= 0 and commit.generation == spec.generation
-            ),
-            -1,
-        )
         fault("view.after_claim")
+        output = JobOutput.open(
+            context.warehouse,
+            context.warehouse.data(spec.view_id, spec.generation),
+            spec.schema,
+            job=spec.job,
+            run=run.run,
+            epoch=run.epoch,
+            generation=spec.generation,
+        )
         job = View(
             context=context,
             spec=spec,
             run=run.run,
             output=output,
             checkpoint=context.warehouse.view_checkpoint(spec.view_id, spec.generation),
-            done=done,
+            done=output.done,
             schema=pa.schema(output.table.schema().to_arrow()),
         )
         job._start_query()
@@ -131,10 +131,13 @@ class View:
                     self.output.append_frame(frame, batch)
             fault("view.after_batch")
 
-    def _turn(self) -> threading.Lock:
-        if self.is_stopped:
-            raise FencedError(f"{self.spec.job} was stopped")
-        return self.lock
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Held while a batch is written: a stop waits for it, and after a stop nothing is."""
+        with self.lock:
+            if self.is_stopped:
+                raise FencedError(f"{self.spec.job} was stopped")
+            yield
 
     def _is_small(self, batch: int) -> bool:
         """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
@@ -159,9 +162,12 @@ class View:
 
     def stop(self) -> None:
         """Ends it; afterwards nothing of it commits. Its checkpoint and state stay."""
-        if self.query is not None:
-            fault("view.before_stop")
-            stop_query(self.query, self.gate)
-        with self.lock:
-            self.is_stopped = True
+        try:
+            if self.query is not None:
+                fault("view.before_stop")
+                stop_query(self.query, self.gate)
+        finally:
+            # Also where the JVM is gone: a batch may still be on its way through delta-rs in this process.
+            with self.lock:
+                self.is_stopped = True
         fault("view.after_stop")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from deltalake import DeltaTable
@@ -25,6 +26,7 @@ from rw_sql.plan.requests import (
 )
 from rw_sql.runtime.analyze import analyze
 from rw_sql.runtime.delta_log import added_rows, commit_versions, read_actions
+from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.secrets import read_secret, seal
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import JobStatus
     from rw_sql.plan.requests import Asking, Request
     from rw_sql.runtime.context import Context
 
@@ -87,7 +90,7 @@ class World:
             case ReadFile(path=path):
                 return _read_file(path)
             case ReadJobStatuses():
-                return dict(context.metastore.runtime.job_statuses())
+                return self._job_statuses()
             case ReadOperations():
                 return context.metastore.operations(is_unsafe=request.is_unsafe, object_name=request.object_name)
             case MeasureLags():
@@ -103,6 +106,26 @@ class World:
         if not isinstance(source, SourceRecord):
             return Positions()
         return read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
+
+    def _job_statuses(self) -> dict[str, JobStatus]:
+        """What the owner said of each job, as far as it still holds.
+
+        Of an owner that is gone nothing runs. Of a source whose pause the owner has not applied yet it is not known
+        that its reader has stopped, whatever was said before.
+        """
+        facts = self._context.metastore.runtime
+        statuses = dict(facts.job_statuses())
+        lease = facts.lease()
+        if lease is None or not is_held(lease, is_local=self._context.warehouse.is_local, now_ms=now_ms()):
+            return {job: replace(status, state="STOPPED", run=None) for job, status in statuses.items()}
+        for pause in self._snapshot.all("pause"):
+            if self._snapshot.object_epoch(pause.id) <= lease.applied_epoch:
+                continue
+            for source in self._snapshot.all("source"):
+                status = statuses.get(ingest_fragment(source.id))
+                if status is not None and pause.source_id in (None, source.id):
+                    statuses[status.job] = replace(status, state="STOPPING")
+        return statuses
 
     def _lags(self) -> dict[str, int | None]:
         """Records a source is behind its upstream; rows a view is behind its inputs."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import SqlError
-from rw_sql.syntax.free_text import is_spark_query
 from rw_sql.syntax.reading import QueryReader
-from rw_sql.syntax.scan import PUNCTUATION, QUOTED, WORD, Token
+from rw_sql.syntax.scan import QUOTED, WORD, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +30,7 @@ def option_key(parser: Parser) -> Token | None:
 def query(parser: Parser) -> Token:
     """A query, as far as it reaches."""
     reader = _reader(parser)
-    try:
-        reader.query()
-        if reader.word() in _ONLY_SPARKS:
-            reader.fail("the end of the query")
-    except SqlError:
-        cut = _spark_query(parser)
-        if cut is None:
-            raise
-        return cut
+    reader.query()
     return _cut(parser, parser.tokens[parser.at], reader.at, "")
 
 
@@ -53,38 +43,6 @@ def expression(parser: Parser) -> Token:
 
 def _reader(parser: Parser) -> QueryReader:
     return QueryReader(parser.tokens, parser.at, parser.last, parser.end())
-
-
-_ONLY_SPARKS = frozenset({"PIVOT", "UNPIVOT", "TRANSFORM", "MATCH_RECOGNIZE"})
-
-
-def _spark_query(parser: Parser) -> Token | None:
-    """A query with one of Spark's larger forms, which the reader does not know: up to WITH ( or EMIT, if it is one."""
-    tokens, at, last = parser.tokens, parser.at, parser.last
-    depth = 0
-    is_sparks = False
-    while at < last:
-        token = tokens[at]
-        if token.kind == PUNCTUATION:
-            if token.text in "([":
-                depth += 1
-            elif token.text in ")]":
-                if depth == 0:
-                    break
-                depth -= 1
-        elif token.kind == WORD and token.upper in _ONLY_SPARKS:
-            is_sparks = True
-        elif depth == 0 and token.kind == WORD and at + 1 < last:
-            following = tokens[at + 1]
-            if token.upper == "WITH" and following.text == "(":
-                break
-            if token.upper == "EMIT" and following.upper in ("ON", "IMMEDIATELY"):
-                break
-        at += 1
-    if not is_sparks or at == parser.at:
-        return None
-    text = parser.text[tokens[parser.at].start : tokens[at - 1].end]
-    return _cut(parser, tokens[parser.at], at, "") if is_spark_query(text) else None
 
 
 def _cut(parser: Parser, first: Token, end: int, value: str) -> Token:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,15 +18,3 @@ def spaced(token: Token) -> str:
         pieces.append(part.text)
         end = part.end
     return "".join(pieces)
-
-
-@lru_cache(maxsize=64)
-def is_spark_query(text: str) -> bool:
-    """Whether sqlglot takes the text as one query of Spark's."""
-    from sqlglot import exp, parse_one
-    from sqlglot.errors import SqlglotError
-
-    try:
-        return isinstance(parse_one(text, read="spark"), exp.Query)
-    except (SqlglotError, RecursionError):
-        return False

@@ -18,7 +18,9 @@ RESERVED = frozenset({
 })  # fmt: skip
 """PostgreSQL's reserved words: names only in quotes."""
 
-_QUOTED = RESERVED | {"COLUMN", "CONNECTOR", "FIXED", "IF", "LOCAL", "NONE", "SECRET", "SESSION", "TIME", "WATERMARK"}
+_QUOTED = RESERVED | {
+    "CASCADE", "CONNECTOR", "FIXED", "IF", "LOCAL", "NONE", "RESTRICT", "SECRET", "SESSION", "TIME", "WATERMARK",
+}  # fmt: skip
 """Words that are printed in quotes where they are names: some of ours begin a clause where a name could stand too."""
 
 

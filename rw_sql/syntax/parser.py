@@ -146,6 +146,8 @@ class Parser:
             if action.size:
                 del states[-action.size :]
             states.append(goto[states[-1]][action.origin])
+            if terminal == "$END" and states[-1] == self.tables.accept:
+                return True
             action = actions[states[-1]].get(terminal)
         return True
 

@@ -6,9 +6,11 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.errors import SqlError
+from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
-    from rw_sql.syntax.statements.common import Name, Statement
+    from rw_sql.syntax.scan import Token
+    from rw_sql.syntax.statements import Name, Statement
 
 
 class CatalogView(Protocol):
@@ -24,19 +26,36 @@ class CatalogView(Protocol):
 
 
 _BLANK = r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
+_CREATE = rf"CREATE{_BLANK}++(?:OR{_BLANK}++REPLACE{_BLANK}++)?+(?:TEMP(?:ORARY)?{_BLANK}++)?+"
+_KINDS = "SOURCE|SINK|CONNECTION|SECRET|MATERIALIZED"
 
 _FIRST_WORDS = re.compile(
     rf"""{_BLANK}*+(?:
-      CREATE{_BLANK}++(?:(?:OR{_BLANK}++REPLACE|TEMPORARY){_BLANK}++)?+
-        (?:SOURCE|SINK|CONNECTION|SECRET|SUBSCRIPTION|MATERIALIZED|TABLE)\b
-    | DROP{_BLANK}++(?:SOURCE|SINK|CONNECTION|SECRET|SUBSCRIPTION|MATERIALIZED|TABLE)\b
-    | ALTER{_BLANK}++(?:SOURCE|SINK|CONNECTION|SECRET|SUBSCRIPTION|MATERIALIZED|SYSTEM|FRAGMENT|TABLE)\b
+      {_CREATE}(?:{_KINDS}|TABLE)\b
+    | (?:DROP|ALTER){_BLANK}++(?:{_KINDS}|TABLE|SYSTEM|FRAGMENT)\b
     | SHOW{_BLANK}++(?!(?:TABLES|VIEWS|COLUMNS|FUNCTIONS|DATABASES|SCHEMAS|NAMESPACES|PARTITIONS|TBLPROPERTIES)\b)\w
     | REFRESH{_BLANK}++TABLE\b
-    | (?:PAUSE|RESUME|INJECT|CONFIRM|UNDO|REWIND|REBUILD|VALIDATE|FLUSH|WAIT|RECOVER|CANCEL|SKIP|REPLACE)\b
+    | REPLACE{_BLANK}++SINK\b
+    | (?:PAUSE|RESUME|INJECT|CONFIRM|UNDO|REWIND|REBUILD|VALIDATE|FLUSH|WAIT|RECOVER|CANCEL|SKIP|COMMIT|ROLLBACK)\b
     | RESET{_BLANK}++SOURCE\b
-    | BEGIN{_BLANK}++UNSAFE\b | COMMIT\b | ROLLBACK\b
-    | DESC(?:RIBE)?\b | SET\b | EXPLAIN\b
+    | BEGIN{_BLANK}++UNSAFE\b
+    | (?:DESC(?:RIBE)?|SET|EXPLAIN)\b
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+_OURS_ALONE = re.compile(
+    rf"""{_BLANK}*+(?:EXPLAIN{_BLANK}++)?+(?:
+      {_CREATE}(?:{_KINDS})\b
+    | (?:DROP|ALTER){_BLANK}++(?:{_KINDS}|SYSTEM|FRAGMENT)\b
+    | REPLACE{_BLANK}++SINK\b
+    | (?:PAUSE|RESUME){_BLANK}++(?:SOURCE|SINK|ALL)\b
+    | (?:INJECT|CONFIRM|FLUSH|UNDO|REWIND|REBUILD|VALIDATE|WAIT|RECOVER|SKIP|COMMIT|ROLLBACK)\b
+    | CANCEL{_BLANK}++JOBS?\b
+    | RESET{_BLANK}++SOURCE\b
+    | BEGIN{_BLANK}++UNSAFE\b
+    | SHOW{_BLANK}++(?:SOURCES?|SINKS|CONNECTIONS|SECRETS|JOBS|UNSAFE|MATERIALIZED|INTERNAL|METRICS|CHECKPOINT)\b
+    | SHOW{_BLANK}++CREATE{_BLANK}++(?:{_KINDS})\b
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -47,20 +66,97 @@ def could_be_ours(text: str) -> bool:
     return _FIRST_WORDS.match(text) is not None
 
 
-_OURS_ALONE = re.compile(
-    rf"""{_BLANK}*+(?:EXPLAIN{_BLANK}++)?+(?:
-      CREATE{_BLANK}++(?:(?:OR{_BLANK}++REPLACE|TEMPORARY){_BLANK}++)?+(?:SOURCE|SINK|CONNECTION|SECRET)\b
-    | DROP{_BLANK}++(?:SOURCE|SINK|CONNECTION|SECRET)\b
-    | ALTER{_BLANK}++(?:SOURCE|SINK|CONNECTION|SECRET|SYSTEM|FRAGMENT)\b
-    | (?:PAUSE|RESUME){_BLANK}++(?:SOURCE|SINK|ALL)\b
-    | INJECT\b | CONFIRM\b | FLUSH\b
-    | RESET{_BLANK}++SOURCE\b
-    | SHOW{_BLANK}++(?:SOURCES?|SINKS?|CONNECTIONS?|SECRETS?|JOBS|UNSAFE|MATERIALIZED)\b
-    | SHOW{_BLANK}++CREATE{_BLANK}++(?:SOURCE|SINK|CONNECTION|SECRET|MATERIALIZED)\b
-    | (?:CREATE|DROP|ALTER){_BLANK}++MATERIALIZED\b
-    )""",
-    re.VERBOSE | re.IGNORECASE,
+_SPARKS_FIRST_WORDS = frozenset(
+    [
+        "ADD",
+        "ALTER",
+        "ANALYZE",
+        "BEGIN",
+        "CACHE",
+        "CALL",
+        "CLEAR",
+        "COMMENT",
+        "CONVERT",
+        "COPY",
+        "CREATE",
+        "DECLARE",
+        "DELETE",
+        "DESC",
+        "DESCRIBE",
+        "DFS",
+        "DROP",
+        "EXECUTE",
+        "EXPLAIN",
+        "FROM",
+        "GENERATE",
+        "GRANT",
+        "IMPORT",
+        "INSERT",
+        "LIST",
+        "LOAD",
+        "MAP",
+        "MERGE",
+        "MSCK",
+        "OPEN",
+        "OPTIMIZE",
+        "REDUCE",
+        "REFRESH",
+        "REORG",
+        "REPAIR",
+        "REPLACE",
+        "RESET",
+        "RESTORE",
+        "REVOKE",
+        "SELECT",
+        "SET",
+        "SHOW",
+        "TABLE",
+        "TRUNCATE",
+        "UNCACHE",
+        "UNLOCK",
+        "UPDATE",
+        "USE",
+        "VACUUM",
+        "VALUES",
+        "WITH",
+    ]
 )
+_SPARKS_SECOND_WORDS = frozenset(
+    [
+        "CATALOG",
+        "DATABASE",
+        "EXTERNAL",
+        "FUNCTION",
+        "GLOBAL",
+        "INDEX",
+        "NAMESPACE",
+        "OR",
+        "ROLE",
+        "SCHEMA",
+        "TABLE",
+        "TEMP",
+        "TEMPORARY",
+        "VARIABLE",
+        "VIEW",
+        "FLOW",
+        "STREAMING",
+        "LIVE",
+        "UNIQUE",
+    ]
+)
+
+
+def could_be_sparks(text: str) -> bool:
+    """Whether the first words are those of a statement of Spark's or Delta Lake's. For checking without Spark."""
+    first = _WORDS.match(text)
+    if first is None or first[1] is None:
+        return first is None or text[first.end() : first.end() + 1] in ("", "(")
+    if first[1].upper() in ("CREATE", "DROP") and first[2] is not None:
+        return first[2].upper() in _SPARKS_SECOND_WORDS
+    return first[1].upper() in _SPARKS_FIRST_WORDS
+
+
+_WORDS = re.compile(rf"{_BLANK}*+(?:([A-Za-z]++)(?:{_BLANK}++([A-Za-z]++))?+)?+")
 
 
 def route(text: str, catalog: CatalogView) -> Statement | None:
@@ -70,19 +166,136 @@ def route(text: str, catalog: CatalogView) -> Statement | None:
     named before the fault.
     """
     from rw_sql.syntax.script import parse_statement
-    from rw_sql.syntax.statements import Describe, Explain, SetParameter, ShowCreate
 
     try:
         statement = parse_statement(text)
-    except SqlError:
-        if _OURS_ALONE.match(text):
+    except SqlError as error:
+        if _OURS_ALONE.match(text) or _was_ours(text, error, catalog):
             raise
         return None
-    inner = statement.statement if isinstance(statement, Explain) else statement
-    if isinstance(inner, SetParameter) and not catalog.has_parameter(inner.parameter):
-        return None
-    if isinstance(inner, Describe) and not catalog.has_object(inner.name):
-        return None
-    if isinstance(inner, ShowCreate) and inner.kind in ("TABLE", "VIEW") and not catalog.has_object(inner.name):
-        return None
-    return statement
+    return statement if is_ours(statement, catalog) else None
+
+
+_SPARKS_LISTS = frozenset({"TABLES", "VIEWS", "FUNCTIONS", "DATABASES", "SCHEMAS"})
+_NAMED_ALIKE = (
+    ast.DropTable
+    | ast.RefreshTable
+    | ast.Describe
+    | ast.DescribeFragments
+    | ast.AlterRename
+    | ast.AlterOwner
+    | ast.AlterSetSchema
+    | ast.AlterAddColumn
+    | ast.AlterTableAddConstraint
+    | ast.AlterTableColumn
+    | ast.AlterTableDropColumn
+    | ast.AlterTableRenameColumn
+    | ast.AlterTableRenameConstraint
+)
+"""Statements that Spark knows too: ours only for objects of ours."""
+
+
+def is_ours(statement: Statement, catalog: CatalogView) -> bool:
+    """Whether a text that parses is meant for us, where Spark has a statement that reads alike."""
+    match statement:
+        case ast.Explain():
+            return is_ours(statement.statement, catalog)
+        case ast.SetParameter() | ast.ShowParameter():
+            return catalog.has_parameter(statement.parameter)
+        case ast.SetTimeZone():
+            return False
+        case ast.ShowObjects():
+            return statement.kind not in _SPARKS_LISTS
+        case ast.ShowColumns():
+            return statement.kind != "COLUMNS"
+        case ast.ShowCreate():
+            return statement.kind not in ("TABLE", "VIEW", "FUNCTION") or catalog.has_object(statement.name)
+        case ast.CreateTable():
+            return _uses_our_clauses(statement)
+        case (
+            ast.AlterRename(kind=kind)
+            | ast.AlterOwner(kind=kind)
+            | ast.AlterSetSchema(kind=kind)
+            | ast.AlterAddColumn(kind=kind)
+        ) if kind != "TABLE":
+            return True
+        case _:
+            return not isinstance(statement, _NAMED_ALIKE) or catalog.has_object(statement.name)
+
+
+def _uses_our_clauses(table: ast.CreateTable) -> bool:
+    return bool(
+        table.options
+        or table.format
+        or table.include
+        or table.watermarks
+        or table.on_conflict
+        or table.version_columns
+        or table.is_append_only
+        or table.cdc_table
+        or table.webhook
+        or table.engine
+        or table.wildcard is not None
+        or any(column.generated for column in table.columns)
+    )
+
+
+_TABLE_CLAUSES = (
+    ("INCLUDE",),
+    ("WITH", "("),
+    ("WITH", "VERSION"),
+    ("APPEND", "ONLY"),
+    ("ON", "CONFLICT"),
+    ("WATERMARK", "FOR"),
+    ("FORMAT", "*", "ENCODE"),
+    ("ENGINE", "="),
+)
+_ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK"))
+
+
+def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
+    """Whether a clause or name of ours stands before the fault of a text whose first words Spark knows too."""
+    from rw_sql.syntax.scan import WORD, scan
+
+    if error.span is None:
+        return False
+    try:
+        tokens = [token for token in scan(text[: error.span.start]) if token.text]
+    except SqlError:
+        return False
+    words = [token.upper if token.kind == WORD else token.text for token in tokens]
+    if words[:1] == ["EXPLAIN"]:
+        tokens, words = tokens[1:], words[1:]
+    if words[:1] == ["CREATE"]:
+        return _has_any(words, _TABLE_CLAUSES)
+    if words[:2] == ["ALTER", "TABLE"] and _has_any(words, _ALTER_CLAUSES):
+        return True
+    if words[:1] == ["SET"]:
+        is_dotted = text[error.span.start : error.span.end] == "."
+        return len(words) > 1 and not is_dotted and catalog.has_parameter(tokens[1].value)
+    return _names_ours(tokens, words, catalog)
+
+
+def _has_any(words: list[str], clauses: tuple[tuple[str, ...], ...]) -> bool:
+    for clause in clauses:
+        for at in range(len(words) - len(clause) + 1):
+            if all(wanted in ("*", word) for wanted, word in zip(clause, words[at:], strict=False)):
+                return True
+    return False
+
+
+def _names_ours(tokens: list[Token], words: list[str], catalog: CatalogView) -> bool:
+    """Whether the name behind TABLE or DESCRIBE is an object of ours."""
+    at = next((i for i, word in enumerate(words) if word in ("TABLE", "DESCRIBE", "DESC")), None)
+    if at is None:
+        return False
+    at += 1
+    if words[at : at + 2] == ["IF", "EXISTS"]:
+        at += 2
+    parts = []
+    while at < len(tokens):
+        parts.append(tokens[at].value)
+        if words[at + 1 : at + 2] != ["."]:
+            break
+        at += 2
+    return bool(parts) and catalog.has_object(ast.Name(parts=tuple(parts)))

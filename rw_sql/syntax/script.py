@@ -75,6 +75,15 @@ class ScriptStatement:
     line: int
     column: int
 
+    def locate(self, error: SqlError, script: str, file: str | None = None) -> SqlError:
+        """The error of this statement's text, moved to where it stands in the script."""
+        span = error.span
+        if span is not None:
+            column = span.column + self.column - 1 if span.line == 1 else span.column
+            error.span = Span(self.start + span.start, self.start + span.end, self.line + span.line - 1, column)
+        error.text, error.file = script, file
+        return error
+
 
 # Ours: a backslash is an ordinary character in '…', block comments nest, "…" is a name.
 _OURS = re.compile(
@@ -98,12 +107,14 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
     what does not end reaches to the end of the script, and parsing it says so.
     """
     found: list[ScriptStatement] = []
-    start = 0
+    start = counted = 0
+    line = 1
     while start < len(text):
         end, first, last = _piece(text, start)
         if first is not None:
             line_start = text.rfind("\n", 0, first) + 1
-            line = text.count("\n", 0, first) + 1
+            line += text.count("\n", counted, first)
+            counted = first
             found.append(ScriptStatement(text=text[first:last], start=first, line=line, column=first - line_start + 1))
         start = end + 1
     return tuple(found)

@@ -44,7 +44,7 @@ def canonical_type(data_type: DataType) -> str:
         return f"MAP({canonical_type(data_type.key)}, {canonical_type(data_type.value)})"
     if name == "STRUCT":
         fields = ", ".join(f"{quoted(f.name)} {canonical_type(f.data_type)}" for f in data_type.fields)
-        return f"STRUCT<{fields}>"
+        return f"STRUCT<{fields or ' '}>"
     if data_type.arguments:
         return f"{name}({', '.join(map(str, data_type.arguments))})"
     return name

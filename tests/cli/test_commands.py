@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,10 @@ import pytest
 pytestmark = pytest.mark.spark
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name='rw-sql')"]
+# A terminal that answers no questions about itself.
+TERMINAL = {"TERM": "dumb", "PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": "200"}
 CREATE = """\
+SET statement_timeout = '3min';
 CREATE SOURCE numbers (id BIGINT)
 WITH (connector = 'datagen', datagen.rows.total = '100', fields.id.kind = 'sequence');
 
@@ -38,7 +43,7 @@ def run(script: str, folder: Path, *options: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=300,
     )
 
 
@@ -54,13 +59,14 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert re.search(r"\n +100 \| +99 \n", refused.stdout)
     assert "DROP SOURCE" not in refused.stdout
     assert refused.stderr.startswith("script.sql: RW304: this operation needs a confirmation and nobody can be asked\n")
-    assert "LINE 11: INJECT SOURCE OFFSETS" in refused.stderr
+    assert "LINE 12: INJECT SOURCE OFFSETS" in refused.stderr
     assert "DUPLICATES 10" in refused.stderr
     token = re.search(r"CONFIRM '(\w+)'", refused.stderr)
     assert token is not None
 
     confirmed = run(
         "INJECT SOURCE OFFSETS numbers VALUES ('0' = 90);\n"
+        "SET statement_timeout = '3min';\n"
         "RESUME SOURCE numbers;\n"
         "FLUSH;\n"
         "SELECT count(*) AS rows FROM all_numbers;\n"
@@ -76,7 +82,7 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert "not reached" not in confirmed.stdout
     assert confirmed.returncode == 1
     assert confirmed.stderr.startswith("script.sql: RW409: [UNRESOLVED_COLUMN")
-    assert "LINE 6:        nothing FROM all_numbers\n               ^^^^^^^" in confirmed.stderr.replace(";", "")
+    assert "LINE 7:        nothing FROM all_numbers\n               ^^^^^^^" in confirmed.stderr.replace(";", "")
     assert "Traceback" not in confirmed.stderr
 
 
@@ -97,30 +103,60 @@ def test_serve_runs_the_jobs_of_another_process_until_told(tmp_path: Path) -> No
             server.kill()
 
 
-def test_the_pyspark_shell_is_attached(tmp_path: Path) -> None:
+@contextmanager
+def at_a_terminal(folder: Path, *words: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """A command in a terminal of its own: the terminal's end to type at, and the process."""
     terminal, inner = pty.openpty()
-    shell = subprocess.Popen(
-        [*PROGRAM, "pyspark", "--master", "local[1]"],
-        cwd=tmp_path,
+    process = subprocess.Popen(
+        [*PROGRAM, *words],
+        cwd=folder,
         stdin=inner,
         stdout=inner,
         stderr=inner,
-        env={**os.environ, "RW_SQL_WAREHOUSE": str(tmp_path / "warehouse"), "TERM": "dumb"},
+        env={**os.environ, "RW_SQL_WAREHOUSE": str(folder / "warehouse"), "XDG_STATE_HOME": str(folder), **TERMINAL},
         start_new_session=True,
     )
     os.close(inner)
     try:
+        yield terminal, process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        os.close(terminal)
+
+
+def test_the_pyspark_shell_is_attached(tmp_path: Path) -> None:
+    with at_a_terminal(tmp_path, "pyspark", "--master", "local[1]") as (terminal, process):
         read_until(terminal, "rw_sql is attached")
         os.write(terminal, b"sql(\"CREATE SOURCE s (a INT) WITH (connector = 'datagen')\").collect()\n")
-        assert "CREATED" in read_until(terminal, "change='CREATED'")
+        read_until(terminal, "change='CREATED'")
         os.write(terminal, b"[row.name for row in spark.sql('SHOW SOURCES').collect()]\n")
         read_until(terminal, "['s']")
         os.write(terminal, b"exit()\n")
-        assert shell.wait(timeout=60) == 0
-    finally:
-        if shell.poll() is None:
-            os.killpg(shell.pid, signal.SIGKILL)
-        os.close(terminal)
+        assert process.wait(timeout=60) == 0
+
+
+def test_the_shell_asks_before_an_unsafe_statement(tmp_path: Path) -> None:
+    with at_a_terminal(tmp_path, "shell") as (terminal, process):
+        read_until(terminal, "rw_sql> ")
+        os.write(terminal, b"CREATE SOURCE s (a INT)\nWITH (connector = 'datagen');\n")
+        read_until(terminal, "CREATED")
+        reset = b"RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true);\n"
+        os.write(terminal, b"ALTER SYSTEM SET enable_unsafe_ops = true; " + reset)
+        read_until(terminal, "Go ahead? Type yes:")
+        os.write(terminal, b"no\n")
+        read_until(terminal, "RW304: the operation was not confirmed")
+        read_until(terminal, "rw_sql> ")
+        os.write(terminal, reset)
+        read_until(terminal, "Go ahead? Type yes:")
+        os.write(terminal, b"yes\n")
+        read_until(terminal, " ms")
+        read_until(terminal, "rw_sql> ")
+        os.write(terminal, b"SELECT * FROM nowhere;\n")
+        read_until(terminal, "RW409: [TABLE_OR_VIEW_NOT_FOUND]")
+        read_until(terminal, "rw_sql> ")
+        os.write(terminal, b"exit\n")
+        assert process.wait(timeout=60) == 0
 
 
 def read_until(terminal: int, wanted: str, *, seconds: float = 120) -> str:

@@ -26,7 +26,7 @@ COLUMNS = {
     "id": "BIGINT",
     "small": "SMALLINT",
     "price": "NUMERIC(10, 2)",
-    "ratio": "DOUBLE PRECISION",
+    "ratio": "DOUBLE",
     "single": "REAL",
     "name": "CHARACTER VARYING",
     "is_open": "BOOLEAN",

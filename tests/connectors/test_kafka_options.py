@@ -47,6 +47,9 @@ def test_plain_options_in_both_languages() -> None:
         "kafka.isolation.level": "read_committed",
         "kafka.fetch.max.wait.ms": "20",
         "kafka.security.protocol": "PLAINTEXT",
+        "kafka.request.timeout.ms": "5000",
+        "kafka.default.api.timeout.ms": "5000",
+        "kafkaConsumer.pollTimeoutMs": "30000",
     }
 
 
@@ -220,6 +223,13 @@ def test_a_look_takes_no_longer_than_asked() -> None:
     assert call_timeout(SPEC, PLAIN, 10) == 10
     assert call_timeout(SPEC, {"properties.sync.call.timeout": "2s"}, 10) == 2
     assert call_timeout(SPEC, {"properties.sync.call.timeout": "60s"}, 10) == 10
+
+
+def test_a_request_may_take_longer_than_a_broker_waits_for_records() -> None:
+    slow = {**PLAIN, "properties.fetch.wait.max.ms": "20000", "properties.sync.call.timeout": "3s"}
+    made = spark_options(SPEC, slow)
+    assert (made["kafka.request.timeout.ms"], made["kafka.default.api.timeout.ms"]) == ("21000", "21000")
+    assert made["kafkaConsumer.pollTimeoutMs"] == "42000"
 
 
 def test_where_a_split_begins() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -112,6 +113,14 @@ def test_kafka_reads_the_given_splits_from_their_positions(read: Read, broker: B
     }
     (plain,) = read("kafka", options, {f"{topic_name}:0": 9})["batches"][0]
     assert (plain["partition"], plain["headers"]) == ("0", None)
+
+
+def test_a_reader_that_reaches_no_broker_ends_by_itself(read: Read) -> None:
+    options = {"properties.bootstrap.server": "127.0.0.1:1", "topic": "t", "properties.sync.call.timeout": "500ms"}
+    began = time.monotonic()
+    answer = read("kafka", options, {"t:0": 0})
+    assert "Timed out" in answer["error"]
+    assert time.monotonic() - began < 60
 
 
 def test_datagen_makes_its_rows_in_spark(read: Read) -> None:

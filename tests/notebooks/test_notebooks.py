@@ -20,7 +20,7 @@ def test_notebook(notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
     document = nbformat.read(FOLDER / notebook, as_version=4)
-    client = NotebookClient(document, timeout=180, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
+    client = NotebookClient(document, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
     try:
         client.execute()
     finally:

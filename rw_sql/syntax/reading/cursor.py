@@ -88,7 +88,7 @@ _LONGEST_OPERATOR = 4
 class Cursor:
     """Reads tokens ``[at, last)`` one after the other. ``ended`` is the token that stands for their end."""
 
-    __slots__ = ("at", "depth", "ended", "last", "tokens")
+    __slots__ = ("at", "depth", "ended", "has_lambda", "last", "mentioned", "tokens")
 
     def __init__(self, tokens: Sequence[Token], at: int, last: int, ended: Token) -> None:
         self.tokens = tokens
@@ -96,6 +96,10 @@ class Cursor:
         self.last = last
         self.ended = ended
         self.depth = 0
+        self.mentioned: list[Token] = []
+        """The first words of the column names met so far."""
+        self.has_lambda = False
+        """Whether an arrow or bar was met that may define names of its own."""
 
     def peek(self, ahead: int = 0) -> Token:
         """The token that many places on; the end's token behind the last one."""

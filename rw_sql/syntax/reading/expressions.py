@@ -60,6 +60,75 @@ _UNITS = _UNITS | {unit + "S" for unit in _UNITS}
 _NUMBER_SUFFIXES = frozenset({"L", "S", "Y", "D", "F", "BD"})
 _STRING_PREFIXES = frozenset({"R", "X", "B", "N"})
 _NEVER_NAMES = frozenset({"CAST", "EXISTS", "EXTRACT", "INTERVAL", "OVERLAY", "ROW", "SUBSTRING", "TRIM", "TRY_CAST"})
+_NEED_ARGUMENTS = frozenset(
+    [
+        "SUM",
+        "MIN",
+        "MAX",
+        "AVG",
+        "FIRST_VALUE",
+        "LAST_VALUE",
+        "LAG",
+        "LEAD",
+        "STRING_AGG",
+        "ARRAY_AGG",
+        "JSONB_AGG",
+        "BOOL_AND",
+        "BOOL_OR",
+        "STDDEV_POP",
+        "STDDEV_SAMP",
+        "VAR_POP",
+        "VAR_SAMP",
+        "PERCENTILE_CONT",
+        "PERCENTILE_DISC",
+        "APPROX_COUNT_DISTINCT",
+        "COLLECT_LIST",
+        "COLLECT_SET",
+        "COUNT",
+        "COALESCE",
+        "NULLIF",
+        "GREATEST",
+        "LEAST",
+        "ABS",
+        "ROUND",
+        "FLOOR",
+        "CEIL",
+        "LOWER",
+        "UPPER",
+        "LENGTH",
+        "TRIM",
+        "SUBSTR",
+        "REPLACE",
+        "EXPLODE",
+        "UNNEST",
+        "DATE_TRUNC",
+        "TO_CHAR",
+        "TO_TIMESTAMP",
+        "TUMBLE",
+        "HOP",
+        "SESSION",
+        "WINDOW",
+        "GENERATE_SERIES",
+    ]
+)
+"""Functions that nobody calls with nothing between the brackets."""
+_NO_COLUMNS = frozenset(
+    [
+        "CURRENT_CATALOG",
+        "CURRENT_DATABASE",
+        "CURRENT_DATE",
+        "CURRENT_ROLE",
+        "CURRENT_SCHEMA",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "CURRENT_USER",
+        "LOCALTIME",
+        "LOCALTIMESTAMP",
+        "SESSION_USER",
+        "USER",
+    ]
+)
+"""Names that are values without a table."""
 _QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
 
 
@@ -68,8 +137,8 @@ class ExpressionReader(TypeReader):
 
     __slots__ = ()
 
-    def query(self) -> None:
-        """Moves behind a query."""
+    def subquery(self) -> None:
+        """Moves behind a query that may use the columns of those around it."""
         raise NotImplementedError
 
     def expression(self) -> None:
@@ -78,7 +147,7 @@ class ExpressionReader(TypeReader):
 
     def _operators(self, least: int) -> None:
         self.deeper()
-        self._prefix()
+        self._prefix(least)
         while (power := self._power()) > least:
             self._infix(power)
         self.depth -= 1
@@ -95,7 +164,10 @@ class ExpressionReader(TypeReader):
 
     def _is_field(self) -> bool:
         """Whether a field of the value before may follow: ``(a).b``, ``f(x).b``, ``a[1].b``."""
-        return self.tokens[self.at - 1].text in (")", "]") and self.peek(1).kind in (WORD, QUOTED, BACKQUOTED)
+        before, field = self.tokens[self.at - 1], self.peek(1)
+        if before.text not in (")", "]") or field.kind not in (WORD, QUOTED, BACKQUOTED):
+            return False
+        return field.kind != WORD or field.upper not in RESERVED or field.start == self.peek().end
 
     def _word_power(self, word: str) -> int:
         if word == "NOT":
@@ -124,6 +196,7 @@ class ExpressionReader(TypeReader):
             self.label()
             self._fields()
         else:
+            self.has_lambda = self.has_lambda or operator == "->"
             self._operators(power)
 
     def _word_infix(self, word: str, power: int) -> None:
@@ -193,10 +266,12 @@ class ExpressionReader(TypeReader):
 
     # What an expression begins with
 
-    def _prefix(self) -> None:
+    def _prefix(self, least: int) -> None:
         token = self.peek()
         kind = token.kind
         if kind == WORD:
+            if token.upper == "NOT" and least > _NOT:
+                self.refuse(f"syntax error at or near {token.text}", token)
             self._word_prefix(token.upper)
         elif kind == NUMBER:
             self.at += 1
@@ -226,6 +301,7 @@ class ExpressionReader(TypeReader):
             self._operators(_OTHER)
         elif operator == "|":
             self.at += 1
+            self.has_lambda = True
             self.comma_separated(self.name)
             self.expect_sign("|")
             self.expression()
@@ -236,7 +312,7 @@ class ExpressionReader(TypeReader):
 
     def _query_or_expressions(self) -> None:
         if self._begins_query():
-            self.query()
+            self.subquery()
         else:
             self.comma_separated(self.expression)
 
@@ -351,8 +427,12 @@ class ExpressionReader(TypeReader):
                     self.fail("date/time field")
                 self.at += 1
                 self._precision()
-        elif not is_text:
+        elif not is_text or self._lacks_unit():
             self.fail("date/time field")
+
+    def _lacks_unit(self) -> bool:
+        """``INTERVAL '1' word``: the word is a unit misspelled, and no alias."""
+        return self.tokens[self.at - 1].value.strip().isdigit() and bool(self.word()) and self.is_name()
 
     def _precision(self) -> None:
         if self.is_sign("(") and self.peek(1).kind == NUMBER:
@@ -383,7 +463,7 @@ class ExpressionReader(TypeReader):
         self.data_type()
 
     def _exists(self) -> None:
-        self.query()
+        self.subquery()
 
     def _extract(self) -> None:
         if self.peek().kind not in (WORD, STRING, QUOTED):
@@ -451,13 +531,19 @@ class ExpressionReader(TypeReader):
     # Names and calls
 
     def _name_or_call(self) -> None:
-        self.name()
+        begun = self.at
+        first = self.name()
         self._fields()
         if self.is_sign("."):
             self.at += 1
             self.fail("an identifier or a '*' after '.'")
         if self.is_sign("("):
+            if self.peek(1).text == ")" and first.upper in _NEED_ARGUMENTS and self.at == begun + 1:
+                self.at += 1
+                self.fail(f"an argument of {first.text}")
             self._call()
+        elif first.kind == WORD and first.upper not in _NO_COLUMNS:
+            self.mentioned.append(first)
 
     def _fields(self) -> None:
         """Moves behind ``.a.b``. A reserved word is a field's name only where it touches the dot."""
@@ -504,7 +590,7 @@ class ExpressionReader(TypeReader):
             if first.end == second.start and first.text + second.text in ("=>", ":="):
                 self.at += 3
         if self._begins_query():
-            self.query()
+            self.subquery()
         else:
             self._wildcard_or_expression()
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rw_sql.syntax.reading.expressions import ExpressionReader
 from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rw_sql.syntax.scan import Token
 
 _NO_ALIAS = frozenset(
     [
@@ -82,7 +89,18 @@ _SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 class QueryReader(ExpressionReader):
     """Reads queries, and the expressions in them."""
 
-    __slots__ = ()
+    __slots__ = ("within",)
+
+    def __init__(self, tokens: Sequence[Token], at: int, last: int, ended: Token) -> None:
+        super().__init__(tokens, at, last, ended)
+        self.within = 0
+        """How many queries around this one lend it their columns."""
+
+    def subquery(self) -> None:
+        """Moves behind a query that may use the columns of those around it."""
+        self.within += 1
+        self.query()
+        self.within -= 1
 
     def query(self) -> None:
         """Moves behind the longest query that begins here. Raises SqlError INVALID_EXPRESSION, TOO_COMPLEX."""
@@ -178,7 +196,10 @@ class QueryReader(ExpressionReader):
                 self.in_parentheses(self.expression)
         else:
             self.take("ALL")
+        before = len(self.mentioned)
         self.comma_separated(self._item)
+        if self.word() != "FROM" and not self.within and not self.has_lambda and len(self.mentioned) > before:
+            self.refuse(f'column "{self.mentioned[before].value}" does not exist: the query has no FROM', self.peek())
         if self.take("FROM"):
             self.comma_separated(self._table_and_joins)
             while self.word() == "LATERAL" and self.word(1) == "VIEW":
@@ -299,7 +320,9 @@ class QueryReader(ExpressionReader):
         if self.word() == "LATERAL" and self.word(1) != "VIEW":
             self.at += 1
             if self.take_sign("("):
+                self.within += 1
                 self._derived()
+                self.within -= 1
             else:
                 self._named_table()
         elif self.take_sign("("):
@@ -327,15 +350,121 @@ class QueryReader(ExpressionReader):
 
     def _named_table(self) -> None:
         self.name()
-        while self.is_sign("."):
+        self._fields()
+        if self.is_sign("."):
             self.at += 1
-            self.label()
+            self.fail("identifier")
         if self.is_sign("("):
             self._table_function()
         else:
             self._as_of()
             self._sample()
+        if self._reshaping():
+            self._table_alias()
+            return
         self._table_alias()
+        if self._reshaping():
+            self._table_alias()
+
+    def _reshaping(self) -> bool:
+        """Moves behind PIVOT, UNPIVOT and MATCH_RECOGNIZE; tells whether one was there."""
+        word = self.word()
+        if word == "UNPIVOT" and self.word(1) in ("INCLUDE", "EXCLUDE") and self.word(2) == "NULLS":
+            self.at += 2
+        if word not in _RESHAPING or self.peek(1).text != "(":
+            return False
+        self.at += 2
+        _RESHAPING[word](self)
+        self.expect_sign(")")
+        return True
+
+    def _pivot(self) -> None:
+        self.comma_separated(self._labelled)
+        self.expect("FOR")
+        self._names()
+        self.expect("IN")
+        self.in_parentheses(self._labelled)
+
+    def _unpivot(self) -> None:
+        self._names()
+        self.expect("FOR")
+        self.name()
+        self.expect("IN")
+        self.in_parentheses(self._labelled)
+
+    def _names(self) -> None:
+        if self.is_sign("("):
+            self.in_parentheses(self.name)
+        else:
+            self.name()
+
+    def _labelled(self) -> None:
+        self.expression()
+        if self.take("AS"):
+            self.label()
+
+    def _match_recognize(self) -> None:
+        if self.take("PARTITION", "BY"):
+            self.comma_separated(self.expression)
+        if self.take("ORDER", "BY"):
+            self.comma_separated(self.order_item)
+        if self.take("MEASURES"):
+            self.comma_separated(self._labelled)
+        _ = self.take("ONE", "ROW", "PER", "MATCH") or self.take("ALL", "ROWS", "PER", "MATCH")
+        if self.take("AFTER", "MATCH", "SKIP"):
+            self._skip()
+        self.expect("PATTERN")
+        self.expect_sign("(")
+        self._pattern()
+        self.expect_sign(")")
+        self.expect("DEFINE")
+        self.comma_separated(self._definition)
+
+    def _skip(self) -> None:
+        if self.take("PAST", "LAST", "ROW"):
+            return
+        self.expect("TO")
+        if not self.take("NEXT", "ROW"):
+            self.take_one("FIRST", "LAST")
+            self.name()
+
+    def _definition(self) -> None:
+        self.name()
+        self.expect("AS")
+        self.expression()
+
+    def _pattern(self) -> None:
+        self.deeper()
+        while True:
+            if self.take("PERMUTE"):
+                self.in_parentheses(self._pattern)
+            elif self.take_sign("("):
+                self._pattern()
+                self.expect_sign(")")
+            else:
+                self.name()
+            self._repeated()
+            if not self.take_sign("|") and not self.is_name() and not self.is_sign("("):
+                break
+        self.depth -= 1
+
+    def _repeated(self) -> None:
+        if self.take_sign("{"):
+            low = self._count()
+            if not self.take_sign(",") and not low:
+                self.fail("a number")
+            self._count()
+            self.expect_sign("}")
+        elif not (self.take_sign("*") or self.take_sign("+")):
+            self.take_sign("?")
+            return
+        self.take_sign("?")
+
+    def _count(self) -> bool:
+        if self.peek().kind != NUMBER:
+            return False
+        self.at += 1
+        return True
 
     def _table_function(self) -> None:
         self.at += 1
@@ -381,12 +510,24 @@ class QueryReader(ExpressionReader):
             if self.take("REPEATABLE"):
                 self.in_parentheses(self.expression)
 
+    def _begins_clause(self) -> bool:
+        """Whether the word is no alias because of what stands behind it."""
+        following = self.peek(1).text
+        return (self.word() == "ENGINE" and following == "=") or (self.word() == "MATCH_RECOGNIZE" and following == "(")
+
     def _table_alias(self) -> None:
         if self.take("AS"):
             self.label()
-        elif self._is_alias() and not (self.word() == "ENGINE" and self.peek(1).text == "="):
+        elif self._is_alias() and not self._begins_clause():
             self.at += 1
         else:
             return
         if self.is_sign("("):
             self.in_parentheses(self.name)
+
+
+_RESHAPING: dict[str, Callable[[QueryReader], None]] = {
+    "PIVOT": QueryReader._pivot,
+    "UNPIVOT": QueryReader._unpivot,
+    "MATCH_RECOGNIZE": QueryReader._match_recognize,
+}

@@ -77,7 +77,8 @@ class TypeReader(Cursor):
         following = self.peek(1)
         if word == "struct" and following.text == "<":
             self.at += 2
-            self.comma_separated(self._struct_field)
+            if not self.is_sign(">"):
+                self.comma_separated(self._struct_field)
             self._close()
         elif word == "array" and following.text == "<":
             self.at += 2

@@ -24,7 +24,7 @@ from rw_sql.syntax.statements.alter import (
     AlterSourceReset,
     AlterSwap,
 )
-from rw_sql.syntax.statements.common import NumberValue, Statement
+from rw_sql.syntax.statements.common import NumberValue, Statement, WordValue
 from rw_sql.syntax.statements.materialized_view import AlterMaterializedViewQuery
 from rw_sql.syntax.statements.source import AlterSourceUnsafeSet
 from rw_sql.syntax.statements.table import AlterTableUnsafeSet
@@ -130,6 +130,8 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
         is_whole = isinstance(first, NumberValue) and first.text.isascii() and first.text.isdigit()
         if len(values) > 1 or not is_whole or int(first.text) > 2**31 - 1:
             raise SqlError(SYNTAX_ERROR, "expected number or DEFAULT", span=first.span)
+    if values is not None and isinstance(values[-1], WordValue) and values[-1].text == "deferred":
+        raise SqlError(SYNTAX_ERROR, "expected a value, found: DEFERRED", span=values[-1].span)
     if is_deferred and known not in _DEFERRABLE:
         raise SqlError(INVALID_OPTION, f"{known.upper()} cannot be deferred", span=parameter.span)
     return known

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import DUPLICATE_CLAUSE, SYNTAX_ERROR, SqlError, near_names
+from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_EXPRESSION, SYNTAX_ERROR, SqlError, near_names
 from rw_sql.syntax.names import quoted
 from rw_sql.syntax.rules.parts import expression, joined, refuse_twice, words
+from rw_sql.syntax.scan import STRING
 from rw_sql.syntax.statements.common import (
     ColumnDefinition,
     DataType,
@@ -45,6 +46,8 @@ class UntypedColumn:
 class Wildcard:
     """``*``: all columns that the upstream has."""
 
+    token: Token
+
 
 Item = ColumnDefinition | UntypedColumn | Wildcard | TableConstraint | Watermark
 
@@ -60,6 +63,9 @@ class Columns:
     watermarks: tuple[Watermark, ...]
 
 
+NO_COLUMNS = Columns((), (), None, (), ())
+
+
 def columns(items: list[Item] | None = None) -> Columns:
     """The list by kinds. Raises SqlError for a second ``*``, watermark, primary key or column of the same name."""
     listed = items or []
@@ -67,8 +73,8 @@ def columns(items: list[Item] | None = None) -> Columns:
     untyped = [item.token for item in listed if isinstance(item, UntypedColumn)]
     refuse_twice("column", [(c.name, c.span) for c in typed] + [(t.value, t.span) for t in untyped])
     wildcards = [at for at, item in enumerate(listed) if isinstance(item, Wildcard)]
-    if len(wildcards) > 1:
-        raise SqlError(DUPLICATE_CLAUSE, "at most 1 wildcard is allowed in source definition")
+    for second in [item for item in listed if isinstance(item, Wildcard)][1:]:
+        raise SqlError(DUPLICATE_CLAUSE, "at most 1 wildcard is allowed in source definition", span=second.token.span)
     watermarks = tuple(item for item in listed if isinstance(item, Watermark))
     if len(watermarks) > 1:
         raise SqlError(DUPLICATE_CLAUSE, "only 1 watermark is allowed to be defined on source", span=watermarks[1].span)
@@ -85,6 +91,8 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
     others: list[str] = []
     for word, value in constraints:
         if word == "other_constraints":
+            if value in others:
+                raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" has {value} twice', span=name.span)
             others.append(value)
         elif word in given:
             raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" has two of the same constraint', span=name.span)
@@ -105,8 +113,8 @@ def untyped_column(name: Token, *constraints: tuple[str, Any]) -> UntypedColumn:
     return UntypedColumn(name)
 
 
-def wildcard() -> Wildcard:
-    return Wildcard()
+def wildcard(star: Token) -> Wildcard:
+    return Wildcard(star)
 
 
 def generated_as(token: Token) -> tuple[str, Expression]:
@@ -114,7 +122,10 @@ def generated_as(token: Token) -> tuple[str, Expression]:
 
 
 def default_value(token: Token) -> tuple[str, Expression]:
-    return "default", expression(token)
+    checked = expression(token)
+    if checked.text.upper() == "NOT NULL":
+        raise SqlError(SYNTAX_ERROR, "expected an expression, found: NOT NULL", span=token.span)
+    return "default", checked
 
 
 def not_null() -> tuple[str, bool]:
@@ -196,6 +207,13 @@ def named_table_constraint(name: Token, constraint: TableConstraint) -> TableCon
 
 
 def watermark(column_name: Token, text: Token, is_with_ttl: bool | None) -> Watermark:
+    if not any(part.kind != STRING and part.value == column_name.value for part in text.parts):
+        raise SqlError(
+            INVALID_EXPRESSION,
+            f'the watermark of column "{column_name.value}" must be computed from it',
+            hint=f"write {column_name.text} - INTERVAL '5' SECOND",
+            span=text.span,
+        )
     return Watermark(
         column=column_name.value, expression=expression(text), is_with_ttl=bool(is_with_ttl), span=column_name.span
     )

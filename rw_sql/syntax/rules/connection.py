@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import DUPLICATE_CLAUSE, SYNTAX_ERROR, SqlError
-from rw_sql.syntax.rules.parts import read_switches, words
+from rw_sql.syntax.rules.parts import dropped, read_switches, words
 from rw_sql.syntax.statements.common import ConnectionValue, Name, NumberValue, SecretValue, TextValue, WordValue
 from rw_sql.syntax.statements.connection import (
     AlterConnectionOptions,
@@ -38,7 +38,7 @@ def create_connection(if_not_exists: bool | None, name: Name, options: tuple[Opt
 
 
 def drop_connection(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropConnection:
-    return DropConnection(name=name, if_exists=bool(if_exists), is_cascade=bool(is_cascade))
+    return DropConnection(name=dropped(name), if_exists=bool(if_exists), is_cascade=bool(is_cascade))
 
 
 def set_options(listed: tuple[Option, ...]) -> ConnectionChange:
@@ -112,6 +112,13 @@ def _content(value: OptionValue | Name) -> OptionValue:
 def create_secret(
     if_not_exists: bool | None, name: Name, options: tuple[Option, ...], content: OptionValue | Name | None
 ) -> CreateSecret:
+    if not options and content is None:
+        raise SqlError(
+            SYNTAX_ERROR,
+            "secret backend is not specified in with clause. Supported backends are: meta,hashicorp_vault",
+            hint=f"CREATE SECRET {name} WITH (backend = 'meta') AS 'the content'",
+            span=name.span,
+        )
     for option in options:
         if isinstance(option.value, SecretValue):
             raise SqlError(SYNTAX_ERROR, "secret references are not allowed when creating a secret", span=option.span)
@@ -124,7 +131,7 @@ def create_secret(
 
 
 def drop_secret(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropSecret:
-    return DropSecret(name=name, if_exists=bool(if_exists), is_cascade=bool(is_cascade))
+    return DropSecret(name=dropped(name), if_exists=bool(if_exists), is_cascade=bool(is_cascade))
 
 
 def change_secret(options: tuple[Option, ...], content: OptionValue | Name) -> Callable[[str, Name], Statement]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.syntax.rules.parts import query
+from rw_sql.syntax.rules.parts import dropped, query
 from rw_sql.syntax.statements.materialized_view import (
     CreateMaterializedView,
     DropMaterializedView,
@@ -39,7 +39,7 @@ def create_materialized_view(
 
 
 def drop_materialized_view(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropMaterializedView:
-    return DropMaterializedView(name=name, if_exists=bool(if_exists), is_cascade=bool(is_cascade))
+    return DropMaterializedView(name=dropped(name), if_exists=bool(if_exists), is_cascade=bool(is_cascade))
 
 
 def rebuild_materialized_view(name: Name, reason: str | None) -> RebuildMaterializedView:

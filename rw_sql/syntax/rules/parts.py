@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_OPTION, SYNTAX_ERROR, UNKNOWN_OPTION, Span, SqlError, near_names
 from rw_sql.syntax.free_text import spaced
-from rw_sql.syntax.names import quoted
-from rw_sql.syntax.scan import QUOTED, Token
+from rw_sql.syntax.names import RESERVED, quoted
+from rw_sql.syntax.scan import QUOTED, WORD, Token
 from rw_sql.syntax.statements.common import (
     ConnectionValue,
     Expression,
@@ -57,7 +58,26 @@ def joined(start: Span, end: Span) -> Span:
 
 
 def name(*parts: Token) -> Name:
+    """A dotted name. A reserved word is a part of it only where it touches the dot."""
+    for before, part in pairwise(parts):
+        if part.kind == WORD and part.start > before.end + 1 and part.upper in RESERVED | _ENDINGS:
+            raise SqlError(SYNTAX_ERROR, f"expected identifier, found: {part.text}", span=part.span)
     return Name(parts=tuple(part.value for part in parts), span=joined(parts[0].span, parts[-1].span))
+
+
+_ENDINGS = frozenset({"CASCADE", "RESTRICT"})
+
+
+def dropped(name: Name) -> Name:
+    """The name that DROP names. Raises SqlError SYNTAX_ERROR for CASCADE and RESTRICT: what to drop is missing."""
+    if len(name.parts) == 1 and name.last.upper() in _ENDINGS and name.span.end - name.span.start == len(name.last):
+        raise SqlError(
+            SYNTAX_ERROR,
+            f"expected identifier, found: {name.last.upper()}",
+            hint=f'as a name it must be quoted: "{name.last}"',
+            span=name.span,
+        )
+    return name
 
 
 def text_value(token: Token) -> TextValue:

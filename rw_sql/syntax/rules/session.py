@@ -116,6 +116,8 @@ def flush() -> Flush:
 
 
 def explain(is_analyze: bool | None, options: tuple[str, ...], statement: Statement) -> Explain:
+    if isinstance(statement, Explain):
+        raise SqlError(SYNTAX_ERROR, "EXPLAIN is given twice")
     return Explain(statement=statement, is_analyze=bool(is_analyze), options=options)
 
 

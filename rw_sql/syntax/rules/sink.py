@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SYNTAX_ERROR, SqlError
-from rw_sql.syntax.rules.parts import query
+from rw_sql.syntax.rules.parts import dropped, query
 from rw_sql.syntax.statements.common import Name, Query
 from rw_sql.syntax.statements.sink import CreateSink, DropSink, PauseSink, ReplaceSink, ResumeSink
 
@@ -72,7 +72,7 @@ def replace_sink(
 
 
 def drop_sink(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropSink:
-    return DropSink(name=name, if_exists=bool(if_exists), is_cascade=bool(is_cascade))
+    return DropSink(name=dropped(name), if_exists=bool(if_exists), is_cascade=bool(is_cascade))
 
 
 def pause_sink(name: Name, reason: str | None) -> PauseSink:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SYNTAX_ERROR, SqlError
 from rw_sql.syntax.rules.formats import connector_of, require_format
-from rw_sql.syntax.rules.parts import joined, read_switches, refuse_twice, whole
+from rw_sql.syntax.rules.parts import dropped, joined, read_switches, refuse_twice, whole
 from rw_sql.syntax.statements.source import (
     CreateSource,
     DropSource,
@@ -94,7 +94,7 @@ def require_types(untyped: tuple[Token, ...]) -> None:
 
 
 def drop_source(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropSource:
-    return DropSource(name=name, if_exists=bool(if_exists), is_cascade=bool(is_cascade))
+    return DropSource(name=dropped(name), if_exists=bool(if_exists), is_cascade=bool(is_cascade))
 
 
 def pause_source(name: Name, reason: str | None) -> PauseSource:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SYNTAX_ERROR, SqlError
-from rw_sql.syntax.rules.columns import one_of
+from rw_sql.syntax.rules.columns import NO_COLUMNS, one_of
 from rw_sql.syntax.rules.formats import connector_of, require_format
-from rw_sql.syntax.rules.parts import expression, query
+from rw_sql.syntax.rules.parts import dropped, expression, query
 from rw_sql.syntax.rules.source import require_types
 from rw_sql.syntax.statements.common import DataType, Query, Statement
 from rw_sql.syntax.statements.table import (
@@ -77,6 +77,8 @@ def create_table(
             "watermarks can't be defined on table created by CREATE TABLE AS",
             span=columns.watermarks[0].span,
         )
+    if columns == NO_COLUMNS and not isinstance(body, Query) and connector is None:
+        raise SqlError(SYNTAX_ERROR, f'table "{name.last}" has no columns', hint="list them: (id INT)", span=name.span)
     if asked is None or columns.columns:
         require_types(columns.untyped)
     return CreateTable(
@@ -139,7 +141,7 @@ def engine(name: Token | None = None) -> str | None:
 
 
 def drop_table(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropTable:
-    return DropTable(name=name, if_exists=bool(if_exists), is_cascade=bool(is_cascade))
+    return DropTable(name=dropped(name), if_exists=bool(if_exists), is_cascade=bool(is_cascade))
 
 
 def refresh_table(name: Name) -> RefreshTable:

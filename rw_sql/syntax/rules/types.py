@@ -27,7 +27,7 @@ CANONICAL = {
     "timestamptz": "TIMESTAMP WITH TIME ZONE", "timetz": "TIME WITH TIME ZONE",
     "interval": "INTERVAL",
     "jsonb": "JSONB", "json": "JSONB",
-    "vector": "VECTOR",
+    "vector": "VECTOR", "variant": "VARIANT",
     "serial": "SERIAL", "uuid": "UUID", "rw_int256": "RW_INT256", "rw_uint256": "RW_UINT256",
 }  # fmt: skip
 """Every name of one word (lower case) → the canonical name."""
@@ -99,6 +99,13 @@ def struct_type(*fields: StructField) -> DataType:
     return DataType(name="STRUCT", fields=fields)
 
 
+def empty_struct(word: Token, less: Token, greater: Token) -> DataType:
+    """``STRUCT< >``: with a blank between, since ``<>`` is one sign."""
+    if less.end == greater.start:
+        raise SqlError(SYNTAX_ERROR, "expected <, found: <>", hint="write STRUCT< >", span=less.span)
+    return DataType(name="STRUCT", span=word.span)
+
+
 def map_type(key: DataType, value: DataType) -> DataType:
     return DataType(name="MAP", key=key, value=value)
 
@@ -114,5 +121,6 @@ TYPE_RULES: dict[str, Callable[..., Any]] = {
     "time_type": time_type,
     "struct_field": struct_field,
     "struct_type": struct_type,
+    "empty_struct": empty_struct,
     "map_type": map_type,
 }

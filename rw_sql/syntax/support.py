@@ -1,0 +1,98 @@
+"""What is understood but has no meaning here, with what to use instead.
+
+Which of the other statements run is the planner's to say; these never will in this form.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.syntax import statements as ast
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.statements import Statement
+
+_INSTEAD: dict[type[Statement], tuple[str, str]] = {
+    ast.AlterOwner: ("OWNER TO", "objects have no owners here: grant rights on the warehouse's folders"),
+    ast.AlterSetSchema: ("SET SCHEMA", "one warehouse is one schema: create the object in another warehouse"),
+    ast.AlterSwap: ("SWAP WITH", "RENAME TO both of them, or move a source with UNSAFE SET"),
+    ast.AlterReset: ("RESET RESOURCE_GROUP", "Spark's fair scheduler pools share the machine"),
+    ast.AlterSetConfig: ("SET CONFIG", "ALTER SYSTEM SET sets what there is to set: SHOW ALL lists it"),
+    ast.AlterResetConfig: ("RESET CONFIG", "ALTER SYSTEM SET parameter = DEFAULT"),
+    ast.AlterFragment: ("ALTER FRAGMENT", "PAUSE SOURCE stops a reader; ALTER SYSTEM SET limits batches"),
+    ast.AlterSourceReset: (
+        "ALTER SOURCE ... RESET",
+        "RESET SOURCE SPLITS forgets splits, INJECT SOURCE OFFSETS moves them",
+    ),
+    ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
+    ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
+    ast.CancelJobs: ("CANCEL JOBS", "DROP what is being made, or PAUSE SOURCE what it reads"),
+    ast.Recover: ("RECOVER", "jobs are restarted by themselves; SHOW JOBS says why one stands still"),
+}
+_ALTER_SET = {
+    "parallelism": "a job's tasks follow its input's partitions and spark.sql.shuffle.partitions",
+    "backfill_parallelism": "a job's tasks follow its input's partitions and spark.sql.shuffle.partitions",
+    "resource_group": "Spark's fair scheduler pools share the machine",
+    "streaming_enable_unaligned_join": "Spark's joins have no such mode",
+    "source_rate_limit": "PAUSE SOURCE stops a source; UNSAFE SET changes its batch limit",
+    "backfill_rate_limit": "PAUSE SOURCE stops what feeds it",
+    "dml_rate_limit": "there is nothing to limit: rows come from sources",
+    "sink_rate_limit": "PAUSE SINK stops a sink",
+}
+_SHOW_KINDS = {
+    "INTERNAL TABLES": "SHOW SOURCE SPLITS shows positions; rw_catalog holds the rest",
+    "SUBSCRIPTIONS": "read the view's Delta table, or its change data feed, from Spark",
+    "CLUSTER": "SHOW JOBS and Spark's own pages",
+    "PROCESSLIST": "SHOW JOBS",
+    "CURSORS": "read the view's Delta table from Spark",
+    "SUBSCRIPTION CURSORS": "read the view's Delta table from Spark",
+}
+
+
+def unsupported(statement: Statement) -> SqlError | None:
+    """The error NOT_SUPPORTED for a statement that means nothing here, with a hint what to use instead; else None."""
+    if isinstance(statement, ast.Explain):
+        if statement.is_analyze or statement.options:
+            return _error("EXPLAIN with options", "EXPLAIN alone prints the steps", statement)
+        return unsupported(statement.statement)
+    found = _INSTEAD.get(type(statement))
+    if found is None:
+        found = _by_word(statement)
+    return _error(*found, statement) if found is not None else None
+
+
+def _by_word(statement: Statement) -> tuple[str, str] | None:
+    match statement:
+        case ast.AlterSet():
+            instead = _ALTER_SET.get(statement.parameter, "SHOW ALL lists what there is to set")
+            return f"SET {statement.parameter.upper()}", instead
+        case ast.ShowObjects() if statement.kind in _SHOW_KINDS:
+            return f"SHOW {statement.kind}", _SHOW_KINDS[statement.kind]
+        case ast.ShowColumns() if statement.kind == "INDEXES":
+            return "SHOW INDEXES", "Delta tables have no indexes; DESCRIBE shows the columns"
+        case ast.ShowCreate() if statement.kind in ("INDEX", "SUBSCRIPTION"):
+            return f"SHOW CREATE {statement.kind}", "SHOW MATERIALIZED VIEWS lists what there is"
+        case ast.Wait() if statement.kind == "INDEX":
+            return "WAIT INDEX", "FLUSH waits for every running dependent"
+        case ast.CreateTable() if statement.engine is not None:
+            return "ENGINE", "leave ENGINE out: tables are Delta tables"
+        case ast.CreateTable() if statement.webhook is not None or _connector(statement) == "webhook":
+            return "the webhook connector", "let the sender write to Kafka, and create a source on that"
+        case ast.CreateSource() | ast.CreateTable() | ast.CreateSink() | ast.CreateMaterializedView() if (
+            statement.or_replace
+        ):
+            return "OR REPLACE", "DROP the old one first, or ALTER it"
+        case _:
+            return None
+
+
+def _connector(table: ast.CreateTable) -> str | None:
+    for option in table.options:
+        if option.key == "connector" and isinstance(option.value, ast.TextValue):
+            return option.value.text
+    return None
+
+
+def _error(what: str, instead: str, statement: Statement) -> SqlError:
+    return SqlError(NOT_SUPPORTED, f"{what} is understood but not supported", hint=instead, span=statement.span)

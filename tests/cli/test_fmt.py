@@ -1,0 +1,89 @@
+"""``rw-sql fmt`` writes statements in canonical form and leaves everything else as it is."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.fmt import format_script, run_fmt
+from rw_sql.errors import SqlError
+from rw_sql.syntax import parse_script
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BEFORE = """-- sources
+create   source s (v int) with (connector='datagen') ; select   1;
+create table t (a int) using delta;
+
+drop source if exists s -- gone
+; pause source /* this one */ s;
+set spark.sql.x=1; set statement_timeout to 30
+"""
+AFTER = """-- sources
+CREATE SOURCE s (v INT) WITH (connector = 'datagen') ; select   1;
+create table t (a int) using delta;
+
+DROP SOURCE IF EXISTS s -- gone
+; pause source /* this one */ s;
+set spark.sql.x=1; SET statement_timeout = 30
+"""
+
+
+def test_ours_are_formatted_and_the_rest_stays() -> None:
+    assert format_script(BEFORE) == AFTER
+
+
+def test_formatting_twice_changes_nothing() -> None:
+    assert format_script(AFTER) == AFTER
+
+
+@pytest.mark.parametrize("script", sorted((FIXTURES / "syntax").glob("*.sql")), ids=lambda path: path.stem)
+def test_formatting_keeps_the_meaning(script: Path) -> None:
+    text = script.read_text(encoding="utf-8")
+    formatted = format_script(text)
+    assert parse_script(formatted) == parse_script(text)
+    assert format_script(formatted) == formatted
+
+
+def test_files_are_written_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.sql"
+    path.write_text(BEFORE, encoding="utf-8")
+    assert run_fmt([str(path)], check=True) == 1
+    assert path.read_text(encoding="utf-8") == BEFORE
+    assert run_fmt([str(path)]) == 0
+    assert path.read_text(encoding="utf-8") == AFTER
+    assert run_fmt([str(path)], check=True) == 0
+
+
+def test_a_file_with_an_error_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.sql"
+    path.write_text(
+        "create   source s (v int) with (connector='datagen');\nselect 1;\n  pause source;\n", encoding="utf-8"
+    )
+    assert run_fmt([str(path)]) == 1
+    assert path.read_text(encoding="utf-8").startswith("create   source")
+    shown = capsys.readouterr().err
+    assert (
+        shown == f"{path}: RW101: expected identifier, found: EOF\nLINE 3:   pause source;\n                      ^\n"
+    )
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("flush ;"))
+    assert run_fmt(["-"]) == 0
+    assert capsys.readouterr().out == "FLUSH ;"
+
+
+def test_an_unreadable_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_fmt([str(tmp_path / "none.sql")]) == 1
+    assert "RW408: cannot read" in capsys.readouterr().err
+
+
+def test_errors_name_the_place_in_the_script() -> None:
+    with pytest.raises(SqlError) as caught:
+        format_script("select 1;\n\n   drop source a b;", "x.sql")
+    assert (caught.value.line, caught.value.column, caught.value.file) == (3, 18, "x.sql")

@@ -1,0 +1,31 @@
+"""What all tests share: recorded results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--record`` rewrites the recorded results of the fixtures; read their diff like code."""
+    parser.addoption("--record", action="store_true", default=False, help="rewrite recorded results")
+
+
+@pytest.fixture
+def recorded(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compares a text with the one recorded at a path, or records it."""
+
+    def check(path: Path, text: str) -> None:
+        if request.config.getoption("--record"):
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"nothing is recorded at {path}: run pytest --record"
+        assert text == path.read_text(encoding="utf-8")
+
+    return check

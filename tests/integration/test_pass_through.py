@@ -1,0 +1,120 @@
+"""What is not ours reaches Spark byte for byte, with the result or error of a session that was never attached."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from py4j.protocol import unescape_new_line
+from pyspark.errors import PySparkException
+
+import rw_sql
+from tests.integration.attached import AttachedSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FILE = Path(__file__).with_name("spark_statements.txt")
+_ODD_SPACE = ("SELECT 1\r\n", "\tSELECT\t1\t", "SELECT\u00a01", "\ufeffSELECT 1", "SELECT 1\n\n\n", "", " ", "\n--\n")
+STATEMENTS = (*FILE.read_bytes().decode().rstrip("\n").split("\n====\n"), *_ODD_SPACE)
+
+# Numbers that Spark counts up, and times.
+_COUNTED = re.compile(r"#\d+L?|plan_id=\d+|\[id=#\d+\]|\d+\.\d+ ms|Time Taken.*|`[0-9a-f-]{36}`")
+
+
+def outcome(spark: SparkSession, text: str) -> tuple[str, ...]:
+    """What comes of a statement: its schema and rows, or its error, without what is counted up."""
+    try:
+        frame = spark.sql(text)
+        told = ("rows", frame.schema.simpleString(), *(str(row) for row in frame.collect()))
+    except PySparkException as error:
+        told = ("error", type(error).__name__, str(error.getCondition()), str(error))
+    return tuple(_COUNTED.sub("#", word) for word in told)
+
+
+def clean(spark: SparkSession) -> None:
+    """Back to a session that nothing was said to."""
+    spark.sql("USE default").collect()
+    spark.sql("DROP DATABASE IF EXISTS other CASCADE").collect()
+    for table in spark.catalog.listTables("default"):
+        kind = "VIEW" if table.tableType in ("VIEW", "TEMPORARY") else "TABLE"
+        spark.sql(f"DROP {kind} IF EXISTS `{table.name}`").collect()
+    spark.catalog.dropGlobalTempView("everywhere")
+    spark.catalog.clearCache()
+    for key in ("my.own.key", "spark.sql.session.timeZone"):
+        spark.conf.unset(key)
+
+
+@pytest.fixture
+def seen_by_the_jvm(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of all ``sql`` calls that leave for the JVM from now on, as py4j's wire protocol carries them."""
+    client: Any = spark._sc._gateway._gateway_client  # type: ignore[union-attr]
+    send: Callable[..., str] = client.send_command
+    texts: list[str] = []
+
+    def listen(command: str, *args: Any, **kwargs: Any) -> str:
+        kind, _, rest = command.partition("\n")
+        parts = rest.split("\n")
+        if kind == "c" and parts[1] == "sql":
+            texts.append(unescape_new_line(parts[2].removeprefix("s")))
+        return send(command, *args, **kwargs)
+
+    monkeypatch.setattr(client, "send_command", listen)
+    return texts
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(STATEMENTS) == len(set(STATEMENTS)) >= 200
+
+
+def test_every_statement_of_sparks_own(spark: SparkSession, tmp_path: Path, seen_by_the_jvm: list[str]) -> None:
+    rw_sql.detach(spark)
+    clean(spark)
+    bare = [outcome(spark, text) for text in STATEMENTS]
+    clean(spark)
+    session = AttachedSession(spark, str(tmp_path / "warehouse"))
+    try:
+        for text, expected in zip(STATEMENTS, bare, strict=True):
+            seen_by_the_jvm.clear()
+            found = outcome(spark, text)
+            assert seen_by_the_jvm == [text]
+            assert found == expected, text
+    finally:
+        session.detach()
+        clean(spark)
+
+
+def test_arguments_go_through(session: AttachedSession) -> None:
+    spark = session.spark
+    assert spark.sql("SELECT :x AS x", args={"x": 5}).collect()[0].x == 5
+    assert spark.sql("SELECT ? AS x", args=[6]).collect()[0].x == 6
+    frame = spark.range(3)
+    assert spark.sql("SELECT max(id) AS x FROM {frame}", frame=frame).collect()[0].x == 2
+
+
+def test_another_session_is_not_attached(session: AttachedSession) -> None:
+    other = session.spark.newSession()
+    with pytest.raises(PySparkException, match="PARSE_SYNTAX_ERROR"):
+        other.sql("SHOW SOURCES")
+
+
+def test_names_of_ours_do_not_hide_sparks(session: AttachedSession) -> None:
+    """An object called as Spark's own words; Spark's table of its own name stays readable beside it."""
+    session.run(
+        "CREATE TABLE orders_of_spark USING delta AS SELECT 1 AS id",
+        "CREATE SOURCE tables (id INT) WITH (connector = 'datagen', datagen.rows.total = '3')",
+        "CREATE MATERIALIZED VIEW functions AS SELECT id FROM tables",
+        "FLUSH",
+    )
+    assert len(session.rows_of("functions")) == 3
+    assert {row.tableName for row in session.sql("SHOW TABLES")} >= {"orders_of_spark", "functions"}
+    assert session.rows_of("orders_of_spark") == [(1,)]
+    assert [row.name for row in session.sql("DESCRIBE tables")] == ["id"]
+    assert session.sql("SHOW FUNCTIONS LIKE 'abs'")
+    session.run("DROP TABLE orders_of_spark")

@@ -1,0 +1,59 @@
+"""Everything that a refused statement must leave as it was, read past the session."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.runtime.positions import read_positions
+from rw_sql.runtime.storage import Warehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.metastore.records import ObjectRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldState:
+    """The catalog, its log of record, the jobs' runs and states, and where each source stands."""
+
+    epoch: int
+    operations: int
+    objects: tuple[ObjectRecord, ...]
+    splits: Mapping[str, tuple[str, ...]]
+    runs: Mapping[str, int]
+    states: Mapping[str, str]
+    positions: Mapping[str, Mapping[str, SplitState]]
+
+
+def state_of(warehouse: str) -> WorldState:
+    """How a warehouse stands now."""
+    metastore = Metastore.open(warehouse)
+    snapshot = metastore.snapshot()
+    kinds = ("source", "materialized_view", "pause", "parameter")
+    sources = [record for record in snapshot.all("source") if isinstance(record, SourceRecord)]
+    return WorldState(
+        epoch=snapshot.epoch,
+        operations=len(metastore.operations()),
+        objects=tuple(record for kind in kinds for record in snapshot.all(kind)),
+        splits={f"ingest-{source.id}": tuple(snapshot.splits(f"ingest-{source.id}")) for source in sources},
+        runs={run.job: run.run for run in metastore.runtime.last_runs().values()},
+        states={job: status.state for job, status in metastore.runtime.job_statuses().items()},
+        positions={
+            source.name: read_positions(Warehouse.at(warehouse), metastore, snapshot, source).states
+            for source in sources
+        },
+    )
+
+
+@contextmanager
+def nothing_changes(warehouse: str) -> Iterator[None]:
+    """What runs inside must leave the warehouse as it is."""
+    before = state_of(warehouse)
+    yield
+    assert state_of(warehouse) == before

@@ -1,0 +1,190 @@
+"""A world of dictionaries that answers what lowering asks. Nothing of it runs; a test says what there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, assert_never
+
+from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.kafka import topics_of
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.metastore import Snapshot
+from rw_sql.metastore.records import JobStatus, OperationRecord, PutSplitStates, SourceRecord
+from rw_sql.plan.desired import ingest_fragment
+from rw_sql.plan.explain import explain_lines
+from rw_sql.plan.lower import lower
+from rw_sql.plan.requests import (
+    AnalyzeQuery,
+    FindOffsetsAt,
+    LookAtUpstream,
+    MeasureLags,
+    Positions,
+    QueryAnalysis,
+    ReadFile,
+    ReadJobStatuses,
+    ReadOperations,
+    ReadPositions,
+)
+from rw_sql.plan.steps import after
+from rw_sql.syntax import parse_statement
+
+if TYPE_CHECKING:
+    from rw_sql.plan.plan import Plan
+    from rw_sql.plan.requests import Asking, Request
+
+HERE = "127.0.0.1:9092"
+ELSEWHERE = "127.0.0.1:9093"
+
+ONE_COLUMN = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
+
+
+@dataclass(slots=True)
+class CannedWorld:
+    """A catalog, what its upstreams hold, where its readers stand, and what its jobs do.
+
+    ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have moved on; others are the
+    catalog's. ``asked`` are the requests so far.
+    """
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    topics: dict[tuple[str, str], tuple[UpstreamSplit, ...]] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    moved: dict[str, int] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+    files: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, JobStatus] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
+    operations: tuple[OperationRecord, ...] = ()
+    analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
+    asked: list[Request] = field(default_factory=list)
+
+    def put_topic(
+        self, topic: str, *bounds: tuple[int, int], at: str = HERE, life: str = "first", cluster: str | None = None
+    ) -> None:
+        """A topic with one partition per (start, end)."""
+        self.topics[at, topic] = tuple(
+            UpstreamSplit(
+                split=f"{topic}:{number}", start=start, end=end, cluster=cluster or f"cluster {at}", incarnation=life
+            )
+            for number, (start, end) in enumerate(bounds)
+        )
+
+    def plan(self, text: str) -> Plan:
+        """The plan of one statement. Raises SqlError located in the text."""
+        try:
+            return self._drive(lower(parse_statement(text), self.snapshot))
+        except SqlError as error:
+            raise error.located(text) from error
+
+    def run(self, *texts: str) -> Plan:
+        """Plans statements one by one and puts what they change into the catalog; the last plan."""
+        assert texts
+        for text in texts:
+            plan = self.plan(text)
+            if plan.operation is not None:
+                self.snapshot = after(self.snapshot, plan.operation.changes)
+                for change in plan.operation.changes:
+                    if isinstance(change, PutSplitStates):
+                        # What a statement sets is not moved on by commits from before it.
+                        self.moved = {split: at for split, at in self.moved.items() if split not in change.states}
+        return plan
+
+    def explained(self, text: str) -> str:
+        """What EXPLAIN prints."""
+        return "\n".join(explain_lines(self.plan(text)))
+
+    def answers(self, text: str) -> list[tuple[str, str]]:
+        """Runs a statement: what it says it changed."""
+        return [(row.change, row.detail) for row in self.run(text).changes]
+
+    def states(self, source: str) -> dict[str, int]:
+        """Where a source stands."""
+        record = self.snapshot.find("source", source)
+        assert record is not None
+        return {split: state.offset for split, state in self._positions(record.id).states.items()}
+
+    def assigned(self, source: str) -> tuple[str, ...]:
+        """The splits assigned to a source."""
+        record = self.snapshot.find("source", source)
+        assert record is not None
+        return tuple(sorted(self.snapshot.splits(ingest_fragment(record.id))))
+
+    def _drive(self, asking: Asking[Plan]) -> Plan:
+        try:
+            request = next(asking)
+            while True:
+                self.asked.append(request)
+                try:
+                    answer = self._answer(request)
+                except SqlError as error:
+                    request = asking.throw(error)
+                else:
+                    request = asking.send(answer)
+        except StopIteration as end:
+            plan: Plan = end.value
+            return plan
+
+    def _answer(self, request: Request) -> object:
+        match request:
+            case LookAtUpstream():
+                return self._look(dict(request.options))
+            case FindOffsetsAt(splits=splits):
+                return {split: self.times[split] for split in splits}
+            case ReadPositions(source_id=source_id):
+                return self._positions(source_id)
+            case ReadFile(path=path):
+                if path not in self.files:
+                    raise SqlError(FILE_UNREADABLE, f"cannot read file {path!r}: no such file or directory")
+                return self.files[path]
+            case ReadJobStatuses():
+                return self.jobs
+            case ReadOperations():
+                return self.operations
+            case MeasureLags():
+                return {}
+            case AnalyzeQuery():
+                return self.analysis
+            case _:
+                assert_never(request)
+
+    def _look(self, options: dict[str, str]) -> Upstream:
+        address = options["properties.bootstrap.server"]
+        if address in self.silent:
+            return Upstream(error=f"{address} does not answer")
+        found = {topic: self.topics.get((address, topic)) for topic in topics_of(options)}
+        return Upstream(
+            splits={split.split: split for splits in found.values() for split in splits or ()},
+            cluster=f"cluster {address}",
+            missing=tuple(topic for topic, splits in found.items() if splits is None),
+        )
+
+    def _positions(self, source_id: int) -> Positions:
+        record = self.snapshot.get(source_id)
+        assert isinstance(record, SourceRecord)
+        kind = connector(record.connector)
+        states: dict[str, SplitState] = {}
+        for split, row in self.snapshot.states(ingest_fragment(source_id)).items():
+            state = kind.decode_state(split, row.state)
+            states[split] = replace(state, offset=self.moved.get(split, state.offset))
+        return Positions(states=states, log_version=7, read_splits=frozenset(self.read))
+
+
+def create_source(name: str, topic: str, *options: str, at: str = HERE) -> str:
+    """A CREATE SOURCE of one column."""
+    more = "".join(f", {option}" for option in options)
+    return (
+        f"CREATE SOURCE {name} (id INT) WITH (connector = 'kafka', topic = '{topic}', "
+        f"properties.bootstrap.server = '{at}'{more}) FORMAT PLAIN ENCODE JSON"
+    )
+
+
+def moved_world(*options: str) -> CannedWorld:
+    """A source ``s`` on ``old`` (two partitions, read to 40 and 50 of 50), a view on it, and a topic ``new``."""
+    world = CannedWorld()
+    world.put_topic("old", (10, 50), (0, 50))
+    world.put_topic("new", (0, 5), (3, 9), (0, 0))
+    world.run(create_source("s", "old", *options), "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+    world.moved = {"old:0": 40, "old:1": 50}
+    world.read = {"old:0", "old:1"}
+    return world

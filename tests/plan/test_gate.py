@@ -1,0 +1,81 @@
+"""A yes holds for one request: the same text, on the same state of what it affects."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
+from tests.plan.canned import CannedWorld, create_source, moved_world
+
+MOVE = "ALTER SOURCE s UNSAFE SET (topic = 'new')"
+
+
+def token(world: CannedWorld, text: str) -> str:
+    return token_of(world.snapshot, world.plan(text))
+
+
+def test_the_same_request_has_the_same_token_however_it_is_written() -> None:
+    world = moved_world()
+    assert token(world, MOVE) == token(world, "alter source \"s\" unsafe set (topic='new') -- once more")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "ALTER SOURCE s UNSAFE SET (topic = 'old')",
+        "ALTER SOURCE s UNSAFE SET (topic = 'new') REASON 'why'",
+        "RESET SOURCE SPLITS s",
+    ],
+)
+def test_another_request_has_another_token(other: str) -> None:
+    world = moved_world()
+    assert token(world, MOVE) != token(world, other)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "ALTER SOURCE s UNSAFE SET (scan.startup.mode = 'latest')",
+        "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
+    ],
+)
+def test_a_token_is_stale_once_its_source_has_changed(between: str) -> None:
+    world = moved_world()
+    before = token(world, MOVE)
+    world.run(between)
+    assert token(world, MOVE) != before
+
+
+def test_a_token_outlives_what_does_not_touch_its_source() -> None:
+    world = moved_world()
+    world.put_topic("unrelated", (0, 1))
+    before = token(world, MOVE)
+    world.run(create_source("t", "unrelated"), "ALTER SYSTEM SET enable_unsafe_ops = true")
+    assert token(world, MOVE) == before
+
+
+def test_the_switch() -> None:
+    world = moved_world()
+    plan = world.plan(MOVE)
+    with pytest.raises(SqlError, match="switched off") as caught:
+        require_switch(world.snapshot, plan)
+    assert caught.value.hint == "ALTER SYSTEM SET enable_unsafe_ops = true"
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    require_switch(world.snapshot, plan)
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = DEFAULT")
+    with pytest.raises(SqlError, match="switched off"):
+        require_switch(world.snapshot, plan)
+
+
+@pytest.mark.parametrize("was_asked", [True, False])
+def test_a_refusal_shows_the_preview_and_how_to_confirm(was_asked: bool) -> None:
+    world = moved_world()
+    plan = world.plan(MOVE)
+    question = question_of(world.snapshot, plan)
+    assert question.statement == MOVE
+    error = refusal(question, plan, was_asked=was_asked)
+    assert error.code == "RW304"
+    assert error.detail == question.preview
+    assert f"CONFIRM '{question.token}'" in (error.hint or "")
+    assert "materialized view v" in question.preview

@@ -1,0 +1,47 @@
+"""Every wrong fixture is refused with the recorded text: code, sentence, line, caret, hint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql import errors
+from rw_sql.errors import SqlError
+from rw_sql.syntax import parse_statement
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FILES = sorted((FIXTURES / "syntax" / "errors").glob("*.sql"))
+
+
+def blocks(path: Path) -> list[str]:
+    """The wrong statements of a file, blank lines between them."""
+    return [block.strip("\n") for block in path.read_text(encoding="utf-8").split("\n\n") if block.strip()]
+
+
+def refusal(text: str) -> SqlError:
+    """The error of a wrong statement."""
+    with pytest.raises(SqlError) as caught:
+        parse_statement(text)
+    return caught.value
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_error_text(path: Path, recorded: Callable[[Path, str], None]) -> None:
+    shown = []
+    for text in blocks(path):
+        error = refusal(text)
+        assert error.line is not None, text
+        shown.append(f"{text}\n{error.render()}\n")
+    recorded(path.with_suffix(".txt"), "\n".join(shown))
+
+
+def test_every_syntax_code_is_raised_by_a_fixture() -> None:
+    known = {c.code for c in vars(errors).values() if isinstance(c, errors.ErrorCode) and c.code.startswith("RW1")}
+    met = {refusal(text).code for path in FILES for text in blocks(path)}
+    assert known <= met
+    assert met <= known | {errors.UNSUPPORTED_TYPE.code}

@@ -1,0 +1,154 @@
+"""Statements of ours are taken, Spark's are left alone, and a slip in ours is ours to report."""
+
+from __future__ import annotations
+
+import timeit
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.syntax import could_be_ours, route
+from rw_sql.syntax import statements as ast
+
+
+class Catalog:
+    """A catalog that holds the table ``users`` and the parameter ``unsafe_confirmation``."""
+
+    def has_object(self, name: ast.Name) -> bool:
+        return name.last == "users"
+
+    def has_parameter(self, name: str) -> bool:
+        return name == "unsafe_confirmation"
+
+
+def taken(text: str) -> ast.Statement | None:
+    return route(text, Catalog()) if could_be_ours(text) else None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1",
+        "SELECT * FROM source",
+        "WITH source AS (SELECT 1) SELECT * FROM source",
+        "INSERT INTO users VALUES (1)",
+        "CREATE TABLE t (a INT)",
+        "CREATE TABLE t (a INT PRIMARY KEY)",
+        "CREATE TABLE t USING delta AS SELECT 1 AS a",
+        "CREATE TABLE t AS SELECT 1 AS a",
+        "CREATE TABLE t (a INT) USING parquet OPTIONS (x 'y') PARTITIONED BY (a) COMMENT 'c'",
+        "CREATE TABLE t (a STRING) ROW FORMAT DELIMITED FIELDS TERMINATED BY ','",
+        "CREATE OR REPLACE TEMPORARY VIEW v AS SELECT 1",
+        "CREATE TEMPORARY FUNCTION f AS 'x'",
+        "CREATE DATABASE d",
+        "DROP TABLE t",
+        "DROP TABLE IF EXISTS t PURGE",
+        "DROP VIEW v",
+        "ALTER TABLE t ADD COLUMN a INT",
+        "ALTER TABLE t SET TBLPROPERTIES ('a' = 'b')",
+        "REFRESH TABLE t",
+        "REFRESH t",
+        "SHOW TABLES",
+        "SHOW TABLES IN d LIKE 'a*'",
+        "SHOW VIEWS",
+        "SHOW COLUMNS FROM users",
+        "SHOW FUNCTIONS",
+        "SHOW CREATE TABLE t",
+        "SHOW CREATE TABLE t AS SERDE",
+        "SHOW PARTITIONS users",
+        "SHOW something",
+        "DESCRIBE t",
+        "DESCRIBE EXTENDED t",
+        "DESC FORMATTED users_too",
+        "DESCRIBE FUNCTION abs",
+        "SET",
+        "SET spark.sql.shuffle.partitions = 1",
+        "SET -v",
+        "SET x",
+        "SET TIME ZONE 'UTC'",
+        "SET VARIABLE a = 1",
+        "RESET",
+        "RESET spark.sql.x",
+        "EXPLAIN SELECT 1",
+        "EXPLAIN EXTENDED SELECT 1",
+        "EXPLAIN CREATE TABLE t (a INT)",
+        "EXPLAIN FORMATTED SELECT 'CREATE SOURCE s'",
+        "CACHE TABLE t",
+        "MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE",
+        "BEGIN SELECT 1; END",
+        "CREATE TABLE t (a INT) TBLPROPERTIES ('format' = 'x')",
+        "-- CREATE SOURCE s\nSELECT 1",
+        "/* DROP SOURCE s */ SELECT 1",
+        "CREATE TABLE source (sink INT, include STRING, format STRING)",
+        "REPLACE TABLE t AS SELECT 1",
+        "SELECT 1; SELECT 2",
+        "",
+        ";",
+    ],
+)
+def test_left_to_spark(text: str) -> None:
+    assert taken(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("CREATE SOURCE s (a INT) WITH (connector = 'datagen')", ast.CreateSource),
+        ("/* a */ -- b\n create source s (a int) with (connector = 'datagen') ; -- c", ast.CreateSource),
+        ("CREATE TABLE t (a INT) WITH (connector = 'datagen')", ast.CreateTable),
+        ("CREATE TABLE t (a INT, WATERMARK FOR a AS a - 1)", ast.CreateTable),
+        ("CREATE TABLE t (*) FROM s TABLE 'x'", ast.CreateTable),
+        ("DROP TABLE users", ast.DropTable),
+        ("REFRESH TABLE public.users", ast.RefreshTable),
+        ("DESCRIBE users", ast.Describe),
+        ("DESC users;", ast.Describe),
+        ("SHOW CREATE TABLE users", ast.ShowCreate),
+        ("SHOW CREATE SOURCE s", ast.ShowCreate),
+        ("SHOW SOURCES", ast.ShowObjects),
+        ("SHOW JOBS", ast.ShowObjects),
+        ("ALTER TABLE users ADD COLUMN a INT", ast.AlterAddColumn),
+        ("ALTER TABLE t UNSAFE SET (topic = 'x')", ast.AlterTableUnsafeSet),
+        ("ALTER SOURCE s RENAME TO t", ast.AlterRename),
+        ("SET unsafe_confirmation = 'yes'", ast.SetParameter),
+        ("SHOW unsafe_confirmation", ast.ShowParameter),
+        ("EXPLAIN DROP TABLE users", ast.Explain),
+        ("EXPLAIN RESET SOURCE SPLITS s", ast.Explain),
+        ("FLUSH", ast.Flush),
+        ("BEGIN UNSAFE", ast.BeginUnsafe),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1", ast.CreateMaterializedView),
+    ],
+)
+def test_taken(text: str, kind: type[ast.Statement]) -> None:
+    assert isinstance(taken(text), kind)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE SOURCE",
+        "CREATE SOURCE s (a INT",
+        "CREATE TABLE t (a INT) WITH (connector = 'kafka') FORMAT PLAIN",
+        "CREATE TABLE t (a INT) INCLUDE nothing",
+        "CREATE TABLE t (a INT) ON CONFLICT DO SOMETHING",
+        "ALTER TABLE t UNSAFE SET topic = 'x'",
+        "ALTER TABLE users DROP COLUMN",
+        "DROP TABLE users users",
+        "REFRESH TABLE users now",
+        "SET unsafe_confirmation 'yes'",
+        "SHOW SOURCE SPLITS",
+        "EXPLAIN CREATE SOURCE s",
+        "PAUSE SOURCE",
+        "FLUSH; FLUSH",
+        "DROP SOURCE a; SELECT 1",
+        "CREATE SOURCE s (a INT) WITH (x = 'y",
+    ],
+)
+def test_our_slips_are_ours(text: str) -> None:
+    with pytest.raises(SqlError):
+        taken(text)
+
+
+def test_the_first_look_is_quick() -> None:
+    texts = ["SELECT * FROM t WHERE a = 1", "INSERT INTO t VALUES (1)", "WITH a AS (SELECT 1) SELECT * FROM a"]
+    best = min(timeit.repeat(lambda: [could_be_ours(text) for text in texts], number=2000, repeat=5))
+    assert best / (2000 * len(texts)) < 2e-6
