@@ -12,8 +12,7 @@ from rw_sql.syntax import canonical_type
 from rw_sql.syntax.statements import ConnectionValue, SecretValue
 
 if TYPE_CHECKING:
-    from rw_sql.syntax import canonical_type
-from rw_sql.syntax.statements import CreateSource
+    from rw_sql.syntax.statements import CreateSource
 
 SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE")
 
