@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a statement's text: character offsets ``[start, end)`` and the 1-based line and column of ``start``."""
+    """A place in a text: character offsets ``[start, end)`` and the 1-based line and column of ``start``."""
 
     start: int
     end: int
@@ -137,7 +137,7 @@ class SqlError(Exception):
         return self
 
     def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
-        """This error of one statement, told where that statement stands in its script (``line``, ``column`` 1-based)."""
+        """This error of one statement, told where the statement stands in its script (``line``, ``column`` 1-based)."""
         inner = self.span or Span(start=0, end=1, line=1, column=1)
         shift = column - 1 if inner.line == 1 else 0
         self.span = Span(

@@ -15,7 +15,7 @@ from rw_sql.syntax.expected import found, syntax_error
 from rw_sql.syntax.names import RESERVED
 from rw_sql.syntax.rules import RULES
 from rw_sql.syntax.scan import END, NUMBER, PUNCTUATION, QUOTED, STRING, WORD, Token
-from rw_sql.syntax.table import SIGNS, Reduction, tables
+from rw_sql.syntax.table import SIGNS, Reduction, Tables, tables
 
 _KINDS = {STRING: "STRING", NUMBER: "NUMBER"}
 _ONLY_BEFORE = {
@@ -29,20 +29,30 @@ _ONLY_BEFORE = {
 class Parser:
     """One pass over one statement. ``tokens[first:last]`` are the statement's, ``text`` is the whole script."""
 
-    __slots__ = ("at", "last", "states", "tables", "text", "tokens", "values")
+    __slots__ = ("accept", "at", "last", "states", "tables", "text", "tokens", "values")
 
-    def __init__(self, text: str, tokens: list[Token], first: int, last: int) -> None:
+    def __init__(
+        self,
+        text: str,
+        tokens: list[Token],
+        first: int,
+        last: int,
+        *,
+        rule: str = "statement",
+        by: Tables | None = None,
+    ) -> None:
         self.text = text
         self.tokens = tokens
         self.at = first
         self.last = last
-        self.tables = tables()
-        self.states = [self.tables.start]
+        self.tables = by if by is not None else tables()
+        self.states = [self.tables.starts[rule]]
+        self.accept = self.tables.accepts[rule]
         self.values: list[Any] = []
 
     def parse(self) -> Any:
         """The start rule's value. Raises SqlError SYNTAX_ERROR at the first token that cannot stand where it does."""
-        states, accept = self.states, self.tables.accept
+        states, accept = self.states, self.accept
         actions, captures = self.tables.actions, self.tables.captures
         while True:
             terminal, token = self.captured(captures[states[-1]]) or self.terminal()
@@ -146,7 +156,7 @@ class Parser:
             if action.size:
                 del states[-action.size :]
             states.append(goto[states[-1]][action.origin])
-            if terminal == "$END" and states[-1] == self.tables.accept:
+            if terminal == "$END" and states[-1] == self.accept:
                 return True
             action = actions[states[-1]].get(terminal)
         return True

@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ import pytest
 pytestmark = pytest.mark.spark
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name='rw-sql')"]
-# A terminal that answers no questions about itself.
-TERMINAL = {"TERM": "dumb", "PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": "200"}
 CREATE = """\
 SET statement_timeout = '3min';
 CREATE SOURCE numbers (id BIGINT)
@@ -103,71 +100,84 @@ def test_serve_runs_the_jobs_of_another_process_until_told(tmp_path: Path) -> No
             server.kill()
 
 
-@contextmanager
-def at_a_terminal(folder: Path, *words: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """A command in a terminal of its own: the terminal's end to type at, and the process."""
-    terminal, inner = pty.openpty()
-    process = subprocess.Popen(
-        [*PROGRAM, *words],
-        cwd=folder,
-        stdin=inner,
-        stdout=inner,
-        stderr=inner,
-        env={**os.environ, "RW_SQL_WAREHOUSE": str(folder / "warehouse"), "XDG_STATE_HOME": str(folder), **TERMINAL},
-        start_new_session=True,
-    )
-    os.close(inner)
-    try:
-        yield terminal, process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        os.close(terminal)
+class Terminal:
+    """A command at a terminal of its own: what is typed to it, and what it shows."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._end, inner = pty.openpty()
+        self.process = subprocess.Popen(
+            [*PROGRAM, *words],
+            cwd=folder,
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={
+                **os.environ,
+                "RW_SQL_WAREHOUSE": str(folder / "warehouse"),
+                "XDG_STATE_HOME": str(folder),
+                # A terminal that answers no questions about itself.
+                "TERM": "dumb",
+                "PROMPT_TOOLKIT_NO_CPR": "1",
+                "COLUMNS": "200",
+            },
+            start_new_session=True,
+        )
+        os.close(inner)
+        self._shown = ""
+
+    def type(self, line: str) -> None:
+        """A line and Enter."""
+        os.write(self._end, line.encode() + b"\n")
+
+    def wait_for(self, wanted: str, *, seconds: float = 180) -> None:
+        """Returns when the terminal shows a text; what stands behind it is kept for the next call."""
+        deadline = time.monotonic() + seconds
+        while wanted not in self._shown:
+            ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{wanted!r} did not come; the terminal shows:\n{self._shown}"
+            try:
+                self._shown += os.read(self._end, 65536).decode(errors="replace")
+            except OSError:
+                raise AssertionError(f"the command ended before {wanted!r}:\n{self._shown}") from None
+        self._shown = self._shown.partition(wanted)[2]
+
+    def close(self) -> None:
+        """Ends what was started here, if it still runs."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        os.close(self._end)
 
 
 def test_the_pyspark_shell_is_attached(tmp_path: Path) -> None:
-    with at_a_terminal(tmp_path, "pyspark", "--master", "local[1]") as (terminal, process):
-        read_until(terminal, "rw_sql is attached")
-        os.write(terminal, b"sql(\"CREATE SOURCE s (a INT) WITH (connector = 'datagen')\").collect()\n")
-        read_until(terminal, "change='CREATED'")
-        os.write(terminal, b"[row.name for row in spark.sql('SHOW SOURCES').collect()]\n")
-        read_until(terminal, "['s']")
-        os.write(terminal, b"exit()\n")
-        assert process.wait(timeout=60) == 0
+    with closing(Terminal(tmp_path, "pyspark", "--master", "local[1]")) as terminal:
+        terminal.wait_for("rw_sql is attached")
+        terminal.type("sql(\"CREATE SOURCE s (a INT) WITH (connector = 'datagen')\").collect()")
+        terminal.wait_for("change='CREATED'")
+        terminal.type("[row.name for row in spark.sql('SHOW SOURCES').collect()]")
+        terminal.wait_for("['s']")
+        terminal.type("exit()")
+        assert terminal.process.wait(timeout=60) == 0
 
 
 def test_the_shell_asks_before_an_unsafe_statement(tmp_path: Path) -> None:
-    with at_a_terminal(tmp_path, "shell") as (terminal, process):
-        read_until(terminal, "rw_sql> ")
-        os.write(terminal, b"CREATE SOURCE s (a INT)\nWITH (connector = 'datagen');\n")
-        read_until(terminal, "CREATED")
-        reset = b"RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true);\n"
-        os.write(terminal, b"ALTER SYSTEM SET enable_unsafe_ops = true; " + reset)
-        read_until(terminal, "Go ahead? Type yes:")
-        os.write(terminal, b"no\n")
-        read_until(terminal, "RW304: the operation was not confirmed")
-        read_until(terminal, "rw_sql> ")
-        os.write(terminal, reset)
-        read_until(terminal, "Go ahead? Type yes:")
-        os.write(terminal, b"yes\n")
-        read_until(terminal, " ms")
-        read_until(terminal, "rw_sql> ")
-        os.write(terminal, b"SELECT * FROM nowhere;\n")
-        read_until(terminal, "RW409: [TABLE_OR_VIEW_NOT_FOUND]")
-        read_until(terminal, "rw_sql> ")
-        os.write(terminal, b"exit\n")
-        assert process.wait(timeout=60) == 0
-
-
-def read_until(terminal: int, wanted: str, *, seconds: float = 120) -> str:
-    """What the terminal shows up to and with a text."""
-    shown = ""
-    deadline = time.monotonic() + seconds
-    while wanted not in shown:
-        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
-        assert ready, f"{wanted!r} did not come; the terminal shows:\n{shown}"
-        try:
-            shown += os.read(terminal, 65536).decode(errors="replace")
-        except OSError:
-            raise AssertionError(f"the shell ended before {wanted!r}:\n{shown}") from None
-    return shown
+    with closing(Terminal(tmp_path, "shell")) as terminal:
+        terminal.wait_for("rw_sql> ")
+        terminal.type("CREATE SOURCE s (a INT)\nWITH (connector = 'datagen');")
+        terminal.wait_for("CREATED")
+        terminal.wait_for("rw_sql> ")
+        reset = "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true);"
+        terminal.type("ALTER SYSTEM SET enable_unsafe_ops = true; " + reset)
+        terminal.wait_for("Go ahead? Type yes:")
+        terminal.type("no")
+        terminal.wait_for("RW304: the operation was not confirmed")
+        terminal.wait_for("rw_sql> ")
+        terminal.type(reset)
+        terminal.wait_for("Go ahead? Type yes:")
+        terminal.type("yes")
+        terminal.wait_for("(1 row)")
+        terminal.wait_for("rw_sql> ")
+        terminal.type("SELECT * FROM nowhere;")
+        terminal.wait_for("RW409: [TABLE_OR_VIEW_NOT_FOUND]")
+        terminal.wait_for("rw_sql> ")
+        terminal.type("exit")
+        assert terminal.process.wait(timeout=60) == 0

@@ -1,0 +1,43 @@
+"""``python -m rw_sql.syntax [--check]``: writes what is made from the grammar, or tells what is out of date.
+
+That is ``grammar/tables.json`` and the pages of ``docs/reference``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rw_sql.syntax.reference import pages
+from rw_sql.syntax.table import kept_text
+
+ROOT = Path(__file__).parents[2]
+
+
+def made_files() -> dict[Path, str]:
+    """Every made file of the checkout and what it must hold."""
+    reference = {ROOT / "docs" / "reference" / name: text for name, text in pages().items()}
+    return {ROOT / "grammar" / "tables.json": kept_text(), **reference}
+
+
+def stale_files() -> list[Path]:
+    """The made files that do not hold what they must."""
+    return [
+        path for path, text in made_files().items() if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status: with ``--check`` 1 if a file is out of date."""
+    stale = stale_files()
+    made = made_files()
+    for path in stale:
+        if "--check" not in arguments:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made[path], encoding="utf-8")
+        sys.stdout.write(f"{path.relative_to(ROOT)} {'is out of date' if '--check' in arguments else 'written'}\n")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""The pages of docs/reference: the language from the grammar's rules, connectors from their specs, error codes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+
+from rw_sql import errors
+from rw_sql.assets import list_assets, read_asset
+from rw_sql.syntax.script import parse_statement
+
+_MADE = "<!-- Made by python -m rw_sql.syntax from {source}: change that. -->\n"
+_ORDER = ("source", "connection", "table", "materialized_view", "sink", "session", "alter", "parts")
+_RULE = re.compile(r"[!?]?([a-z_]+)\s*:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One grammar rule: its name, its example and its text."""
+
+    name: str
+    example: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """One grammar file: what its first comment says, and its rules."""
+
+    name: str
+    title: str
+    rules: tuple[Rule, ...]
+
+
+def chapters() -> tuple[Chapter, ...]:
+    """The grammar's files but ``statements.lark``, in the order to read them. Raises ValueError for one not listed."""
+    names = {name.removesuffix(".lark") for name in list_assets("grammar", ".lark")} - {"statements"}
+    if names != set(_ORDER):
+        raise ValueError(f"the reference has no place for {', '.join(sorted(names ^ set(_ORDER)))}")
+    return tuple(_chapter(name) for name in _ORDER)
+
+
+def _chapter(name: str) -> Chapter:
+    lines = read_asset("grammar", f"{name}.lark").splitlines()
+    title = lines[0].removeprefix("//").strip().rstrip(".")
+    return Chapter(name=name, title=title, rules=tuple(rules_of(lines)))
+
+
+def rules_of(lines: list[str]) -> list[Rule]:
+    """The rules of a grammar file. Raises ValueError for a rule without an example line right above it."""
+    found: list[Rule] = []
+    at = 0
+    while at < len(lines):
+        match = _RULE.match(lines[at])
+        if match is None:
+            at += 1
+            continue
+        above = lines[at - 1]
+        if not above.startswith("// example: "):
+            raise ValueError(f"grammar rule {match[1]} has no example line")
+        end = at + 1
+        while end < len(lines) and lines[end].startswith(" "):
+            end += 1
+        body = "\n".join(re.sub(r"\s*-> \w+$", "", line).removeprefix("!") for line in lines[at:end])
+        found.append(Rule(name=match[1], example=above.removeprefix("// example: "), text=body))
+        at = end
+    return found
+
+
+def language_page() -> str:
+    """docs/reference/language.md."""
+    listed = read_asset("grammar", "statements.lark")
+    statements = set(re.findall(r"[:|] ([a-z_]+)$", listed, re.MULTILINE))
+    head = [line.removeprefix("//").strip() for line in listed.splitlines() if line.startswith("// ")]
+    parts = [
+        _MADE.format(source="grammar/*.lark"),
+        "# The language\n",
+        "Words in capitals are keywords, in any case; quoted signs are themselves; `*` is any number of times. A rule",
+        "that has an empty first line may be left out. Words joined by an underscore (`IF_NOT_EXISTS`) are",
+        "written with blanks. A keyword is one only where it means something: everywhere else it is a name.\n",
+        "| terminal | what it is |",
+        "| --- | --- |",
+        *(f"| {name} | {text} |" for name, text in _terminals(head)),
+        "",
+    ]
+    for chapter in chapters():
+        parts.append(f"## {chapter.title}\n")
+        for rule in chapter.rules:
+            parts.append(f"### {rule.name}\n")
+            if rule.name in statements:
+                document = (parse_statement(rule.example).__class__.__doc__ or "").strip().split("\n")[0]
+                parts.append(f"{document}\n")
+            parts.append(f"```sql\n{rule.example}\n```\n")
+            parts.append(f"```\n{rule.text}\n```\n")
+    return "\n".join(parts)
+
+
+def _terminals(head: list[str]) -> list[tuple[str, str]]:
+    pairs = [re.match(r"([A-Z_]+)\s{2,}(.+)", line) for line in head]
+    return [(pair[1], pair[2]) for pair in pairs if pair is not None]
+
+
+def connectors_page() -> str:
+    """docs/reference/connectors.md."""
+    parts = [
+        _MADE.format(source="sources/*.toml"),
+        "# Connectors\n",
+        "What `WITH (connector = '…', …)` may name. Each has a page with its options, formats and columns.\n",
+        "| connector | what it reads | formats | options |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name in list_assets("sources", ".toml"):
+        spec = tomllib.loads(read_asset("sources", name))
+        formats = "; ".join(f"{f}: {', '.join(encodes)}" for f, encodes in spec.get("formats", {}).items())
+        options = ", ".join(f"`{key}`" for key in spec.get("options", {}))
+        link = f"[{spec['name']}](../connectors/{spec['name']}.md)"
+        parts.append(f"| {link} | {spec['doc']} | {formats} | {options} |")
+    return "\n".join(parts) + "\n"
+
+
+def errors_page() -> str:
+    """docs/reference/errors.md."""
+    known = sorted(
+        (code for code in vars(errors).values() if isinstance(code, errors.ErrorCode)), key=lambda code: code.code
+    )
+    parts = [
+        _MADE.format(source="rw_sql/errors.py"),
+        "# Error codes\n",
+        "A code never changes its meaning and is never used again. `RW1xx` is syntax, `RW2xx` names and types, `RW3xx`",
+        "refusals, `RW4xx` the upstream and the runtime. SQLSTATE values are PostgreSQL's.\n",
+        "| code | SQLSTATE | meaning |",
+        "| --- | --- | --- |",
+        *(f"| {code.code} | {code.sqlstate} | {code.title} |" for code in known),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Each page's name under docs/reference, and its text."""
+    return {"language.md": language_page(), "connectors.md": connectors_page(), "errors.md": errors_page()}
