@@ -15,6 +15,8 @@ from rw_sql.syntax import could_be_ours, split_script
 ROOT = Path(__file__).parents[2]
 _LISTED = subprocess.run(["git", "ls-files", "*.md", "*.sql"], cwd=ROOT, capture_output=True, text=True, check=True)
 DOCUMENTS = sorted(ROOT / name for name in _LISTED.stdout.split() if name.endswith(".md"))
+# The reference is made from the grammar, whose own tests parse its examples; clauses stand there by themselves.
+PROSE = [path for path in DOCUMENTS if "reference" not in path.parts]
 SCRIPTS = sorted((ROOT / "examples").glob("*.sql"))
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -32,7 +34,7 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert (document.parent / target.split("#")[0]).exists(), f"{name(document)} links to {target}"
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, *SCRIPTS], ids=name)
+@pytest.mark.parametrize("document", [*PROSE, *SCRIPTS], ids=name)
 def test_statements_parse(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     for script in [text] if document.suffix == ".sql" else SQL_BLOCK.findall(text):
