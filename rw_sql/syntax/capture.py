@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.errors import TOO_COMPLEX, SqlError
 from rw_sql.syntax.reading import QueryReader
 from rw_sql.syntax.scan import QUOTED, WORD, Token
 
@@ -29,20 +30,23 @@ def option_key(parser: Parser) -> Token | None:
 
 def query(parser: Parser) -> Token:
     """A query, as far as it reaches."""
-    reader = _reader(parser)
-    reader.query()
-    return _cut(parser, parser.tokens[parser.at], reader.at, "")
+    return _read(parser, QueryReader.query)
 
 
 def expression(parser: Parser) -> Token:
     """An expression, as far as it reaches."""
-    reader = _reader(parser)
-    reader.expression()
-    return _cut(parser, parser.tokens[parser.at], reader.at, "")
+    return _read(parser, QueryReader.expression)
 
 
-def _reader(parser: Parser) -> QueryReader:
-    return QueryReader(parser.tokens, parser.at, parser.last, parser.end())
+def _read(parser: Parser, read: Callable[[QueryReader], None]) -> Token:
+    reader = QueryReader(parser.tokens, parser.at, parser.last, parser.end())
+    first = parser.tokens[parser.at]
+    try:
+        read(reader)
+    except RecursionError as error:
+        # The reader counts levels, but it may be called with most of Python's stack used up already.
+        raise SqlError(TOO_COMPLEX, "this is nested too deeply", span=first.span) from error
+    return _cut(parser, first, reader.at, "")
 
 
 def _cut(parser: Parser, first: Token, end: int, value: str) -> Token:

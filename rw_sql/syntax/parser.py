@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from rw_sql.errors import SqlError
+from rw_sql.errors import TOO_COMPLEX, SqlError
 from rw_sql.syntax.capture import CAPTURE
 from rw_sql.syntax.expected import found, syntax_error
 from rw_sql.syntax.names import RESERVED
 from rw_sql.syntax.rules import RULES
 from rw_sql.syntax.scan import END, NUMBER, PUNCTUATION, QUOTED, STRING, WORD, Token
 from rw_sql.syntax.table import SIGNS, Reduction, Tables, tables
+
+MOST_STACKED = 300
+"""How many unfinished pieces of rules there may be; types nested some seventy deep need that many."""
 
 _KINDS = {STRING: "STRING", NUMBER: "NUMBER"}
 _ONLY_BEFORE = {
@@ -59,6 +62,8 @@ class Parser:
             while True:
                 action = actions[states[-1]].get(terminal)
                 if isinstance(action, int):
+                    if len(states) > MOST_STACKED:
+                        raise SqlError(TOO_COMPLEX, "this is nested too deeply", span=token.span)
                     states.append(action)
                     self.values.append(token)
                     break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import SYNTAX_ERROR, UNSUPPORTED_TYPE, SqlError, near_names
+from rw_sql.errors import SYNTAX_ERROR, TOO_COMPLEX, UNSUPPORTED_TYPE, SqlError, near_names
 from rw_sql.syntax.statements.common import DataType, StructField
 
 if TYPE_CHECKING:
@@ -71,7 +71,17 @@ def _whole(token: Token) -> int:
     return int(token.text)
 
 
+MOST_DIMENSIONS = 32
+
+
 def array_type(element: DataType) -> DataType:
+    """An array type. Raises SqlError TOO_COMPLEX for one of too many dimensions."""
+    inner, dimensions = element, 1
+    while inner.element is not None:
+        inner = inner.element
+        dimensions += 1
+    if dimensions > MOST_DIMENSIONS:
+        raise SqlError(TOO_COMPLEX, f"an array has more than {MOST_DIMENSIONS} dimensions", span=element.span)
     return DataType(name="ARRAY", element=element, span=element.span)
 
 
