@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,7 @@ def open_flights(console: Console, file: Path) -> Iterator[Scenario]:
         yield Scenario(
             file=script,
             text=script.read_text(encoding="utf-8").replace(f"127.0.0.1:{SCRIPT_PORT}", broker.bootstrap),
-            checks=(lambda spark: compare_flights(spark, before), lambda spark: compare_flights(spark, after)),
+            checks=(partial(compare_flights, expected=before), partial(compare_flights, expected=after)),
         )
     finally:
         stop_broker(broker_folder)
@@ -134,9 +135,9 @@ def open_made_up_rows() -> Iterator[Scenario]:
     yield Scenario(
         file=script,
         text=script.read_text(encoding="utf-8"),
-        checks=tuple(
-            lambda spark, expected=expected: compare_made_up_rows(spark, expected)
-            for expected in (made_up_rows.BEFORE, made_up_rows.AFTER)
+        checks=(
+            partial(compare_made_up_rows, expected=made_up_rows.BEFORE),
+            partial(compare_made_up_rows, expected=made_up_rows.AFTER),
         ),
     )
 
