@@ -118,3 +118,22 @@ def test_names_of_ours_do_not_hide_sparks(session: AttachedSession) -> None:
     assert [row.name for row in session.sql("DESCRIBE tables")] == ["id"]
     assert session.sql("SHOW FUNCTIONS LIKE 'abs'")
     session.run("DROP TABLE orders_of_spark")
+
+
+def test_a_table_or_view_of_the_users_own_is_never_replaced(session: AttachedSession) -> None:
+    session.run(
+        "CREATE TABLE taken USING delta AS SELECT 'mine' AS whose",
+        "CREATE VIEW taken_too AS SELECT 'mine' AS whose",
+        "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '3')",
+        "CREATE MATERIALIZED VIEW taken AS SELECT id FROM s",
+        "CREATE MATERIALIZED VIEW taken_too AS SELECT id FROM s",
+        "CREATE MATERIALIZED VIEW free AS SELECT id FROM s",
+        "FLUSH",
+    )
+    assert [len(session.rows_of(name)) for name in ("taken", "taken_too", "free")] == [1, 1, 3]
+    session.run("DROP MATERIALIZED VIEW taken", "DROP MATERIALIZED VIEW taken_too")
+    assert session.rows_of("taken") == session.rows_of("taken_too") == [("mine",)]
+    session.detach()
+    assert {row.tableName for row in session.sql("SHOW TABLES")} >= {"taken", "taken_too"}
+    assert "free" not in {row.tableName for row in session.sql("SHOW TABLES")}
+    session.run("DROP TABLE taken", "DROP VIEW taken_too")

@@ -1,0 +1,120 @@
+"""``rw-sql serve`` as a process of its own, and programs at a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore import Metastore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+START_SECONDS = 240.0
+PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name='rw-sql')"]
+
+
+class Server:
+    """A running ``rw-sql serve``. Its JVM ends with it, a moment later."""
+
+    def __init__(self, warehouse: str, folder: Path) -> None:
+        self._said = (folder / f"serve-{time.monotonic_ns()}.log").open("w+b")
+        self.process = subprocess.Popen(
+            [*PROGRAM, "serve", "--warehouse", warehouse],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "MASTER": "local[2]"},
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def is_serving(self) -> bool:
+        """Whether it said that it does. Fails where it has ended."""
+        self._said.seek(0)
+        said = self._said.read()
+        assert self.process.poll() is None, said.decode(errors="replace")
+        return b"serving" in said
+
+    def kill(self) -> None:
+        """SIGKILL, as a machine that goes down."""
+        self.process.send_signal(signal.SIGKILL)
+        assert self.process.wait(60) == -signal.SIGKILL
+
+    def terminate(self) -> int:
+        """SIGTERM; its exit status."""
+        self.process.terminate()
+        return self.process.wait(120)
+
+    def close(self) -> None:
+        """Ends it if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(60)
+        self._said.close()
+
+
+def owner_pid(warehouse: str) -> int | None:
+    """The process that holds the lease of a warehouse."""
+    lease = Metastore.open(warehouse).runtime.lease()
+    return None if lease is None or lease.is_released else lease.python_pid
+
+
+class Terminal:
+    """A program at a terminal of its own: what is typed, and what it shows."""
+
+    def __init__(self, end: int, process: subprocess.Popen[bytes]) -> None:
+        self._end = end
+        self.process = process
+
+    def type_line(self, text: str) -> None:
+        """Types a line and Enter."""
+        os.write(self._end, text.encode() + b"\n")
+
+    def read_until(self, wanted: str, seconds: float = START_SECONDS) -> str:
+        """What it shows from here up to and with a text."""
+        shown = ""
+        deadline = time.monotonic() + seconds
+        while wanted not in shown:
+            ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{wanted!r} did not come; the terminal shows:\n{shown}"
+            try:
+                shown += os.read(self._end, 65536).decode(errors="replace")
+            except OSError:
+                raise AssertionError(f"the program ended before {wanted!r}:\n{shown}") from None
+        return shown
+
+
+@contextmanager
+def at_a_terminal(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Terminal]:
+    """Runs a program at a terminal, and ends it and its children afterwards."""
+    end, inner = pty.openpty()
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "200", **environment},
+        start_new_session=True,
+    )
+    os.close(inner)
+    try:
+        yield Terminal(end, process)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
+        os.close(end)

@@ -1,0 +1,97 @@
+"""A yes holds for one request only, whoever gives it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rw_sql.errors import SqlError
+from tests.integration.attached import AttachedSession
+from tests.integration.world import nothing_changes, state_of
+
+pytestmark = pytest.mark.spark
+
+FORGET = "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)"
+LAST = "INJECT SOURCE OFFSETS s TO LATEST"
+
+
+@pytest.fixture
+def paused(session: AttachedSession) -> AttachedSession:
+    """A session with a paused source ``s`` of 20 rows, nobody to ask, and the switch on."""
+    session.run(
+        "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20', paused = 'true')",
+        "ALTER SYSTEM SET enable_unsafe_ops = true",
+    )
+    return session
+
+
+def refusal(session: AttachedSession, text: str) -> tuple[SqlError, str]:
+    """The refusal of a statement that nobody confirms, and its token; nothing has changed."""
+    with nothing_changes(session.warehouse), pytest.raises(SqlError) as caught:
+        session.sql(text)
+    assert caught.value.code == "RW304"
+    token = re.search(r"CONFIRM '(\w+)'", caught.value.hint or "")
+    assert token is not None
+    return caught.value, token[1]
+
+
+def test_confirm_does_what_was_shown_once(paused: AttachedSession) -> None:
+    error, token = refusal(paused, LAST)
+    assert "GAP 20" in str(error)
+    assert [row.change for row in paused.sql(f"CONFIRM '{token}'")] == ["INJECTED"]
+    assert paused.positions("s") == {"1-0": 20}
+    with nothing_changes(paused.warehouse), pytest.raises(SqlError, match="belongs to no refused statement"):
+        paused.sql(f"CONFIRM '{token}'")
+    refusal(paused, FORGET)
+
+
+def test_confirm_is_refused_once_the_source_has_changed(paused: AttachedSession) -> None:
+    _, token = refusal(paused, LAST)
+    paused.run("SET unsafe_confirmation = 'yes'", "INJECT SOURCE OFFSETS s VALUES ('0' = 5)")
+    with nothing_changes(paused.warehouse), pytest.raises(SqlError) as caught:
+        paused.sql(f"CONFIRM '{token}'")
+    assert caught.value.code == "RW304"
+    assert "GAP 15" in str(caught.value)
+    assert f"'{token}'" not in (caught.value.hint or "")
+
+
+def test_confirm_of_another_session_is_refused(paused: AttachedSession) -> None:
+    _, token = refusal(paused, LAST)
+    other = AttachedSession(paused.spark.newSession(), paused.warehouse)
+    try:
+        with nothing_changes(paused.warehouse), pytest.raises(SqlError, match="belongs to no refused statement"):
+            other.sql(f"CONFIRM '{token}'")
+    finally:
+        other.detach()
+
+
+def test_a_yes_said_beforehand_is_used_up_by_the_next_unsafe_statement(paused: AttachedSession) -> None:
+    paused.run("SET unsafe_confirmation = 'yes'", "SHOW SOURCES", "PAUSE SOURCE s", LAST)
+    refusal(paused, FORGET)
+
+
+def test_a_yes_said_beforehand_is_used_up_by_a_statement_that_is_wrong(paused: AttachedSession) -> None:
+    paused.run("SET unsafe_confirmation = 'yes'")
+    with pytest.raises(SqlError, match="no split"):
+        paused.sql("INJECT SOURCE OFFSETS s VALUES ('7' = 1)")
+    refusal(paused, LAST)
+
+
+def test_a_yes_does_not_replace_the_switch(paused: AttachedSession) -> None:
+    paused.run("ALTER SYSTEM SET enable_unsafe_ops = false", "SET unsafe_confirmation = 'yes'")
+    paused.answer(True)
+    before = state_of(paused.warehouse)
+    with pytest.raises(SqlError, match="switched off"):
+        paused.sql(LAST)
+    assert paused.questions == []
+    assert state_of(paused.warehouse) == before
+
+
+def test_the_question_is_asked_once_with_the_preview(paused: AttachedSession) -> None:
+    paused.answer(True)
+    paused.run(LAST)
+    (question,) = paused.questions
+    assert question.statement == LAST
+    assert "GAP 20" in question.preview
+    assert re.fullmatch(r"[0-9a-f]{12}", question.token)

@@ -1,0 +1,71 @@
+"""The process ends and another one attaches: everything goes on where it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.kafka_topics import create_topic
+from tests.integration.attached import AttachedSession, produce_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def test_positions_states_and_pauses_survive(
+    spark: SparkSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
+) -> None:
+    warehouse = str(tmp_path / "warehouse")
+    left, right = f"{topic_name}.left", f"{topic_name}.right"
+    for topic in (left, right):
+        create_topic(broker.bootstrap, topic, 2)
+        produce_json(broker.bootstrap, topic, [{"id": id_} for id_ in range(10)])
+
+    session = AttachedSession(spark, warehouse)
+    for name, topic in (("l", left), ("r", right)):
+        session.run(
+            f"CREATE SOURCE {name} (id INT) WITH (connector = 'kafka', topic = '{topic}', "
+            f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON"
+        )
+    session.run(
+        "CREATE MATERIALIZED VIEW counted AS SELECT id, count(*) AS n FROM l GROUP BY id",
+        "CREATE MATERIALIZED VIEW joined AS SELECT l.id FROM l JOIN r ON l.id = r.id",
+        "FLUSH",
+        "PAUSE SOURCE r REASON 'over night'",
+    )
+    session.allow_unsafe()
+    session.run(f"INJECT SOURCE OFFSETS r TO EARLIEST FOR SPLITS ('{right}:0')")
+    injected = session.positions("r")
+    session.detach()
+    # What comes while nobody looks is read when somebody does, on top of what was counted before.
+    produce_json(broker.bootstrap, left, [{"id": id_} for id_ in range(5, 15)])
+
+    session = AttachedSession(spark, warehouse)
+    assert session.job("r").state == "PAUSED"
+    assert session.job("r").reason == "over night"
+    assert session.positions("r") == injected
+    assert dict(session.flushed_rows_of("counted")) == {id_: 2 if 5 <= id_ < 10 else 1 for id_ in range(15)}
+    assert {name: job.run for name, job in session.jobs().items()} == {"l": 2, "r": 1, "counted": 2, "joined": 2}
+    again = produced_again(session, injected)
+    session.run("RESUME SOURCE r", "FLUSH")
+    # Left now holds ids 5 to 9 twice; right holds those of the injected split once more.
+    joined = [row[0] for row in session.rows_of("joined")]
+    for id_ in range(10):
+        copies = (2 if id_ >= 5 else 1) * (2 if id_ in again else 1)
+        assert joined.count(id_) == copies, id_
+    session.detach()
+
+
+def produced_again(session: AttachedSession, injected: dict[str, int | None]) -> set[int]:
+    """The ids that lie in the splits which were set back."""
+    back = [split for split, position in injected.items() if position == 0]
+    log = f"delta.`{session.warehouse}/data/2/1`"
+    names = ", ".join(f"'{split}'" for split in back)
+    return {row.id for row in session.sql(f"SELECT id FROM {log} WHERE _rw_split IN ({names})")}
