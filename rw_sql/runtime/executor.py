@@ -156,6 +156,7 @@ class Executor:
         if touches_jobs or plan.is_unsafe:
             duration = int((time.monotonic() - started) * 1000)
             self._context.metastore.record_outcome(epoch, outcome, duration)
+        fault("statement.told")
         return tuple(notices)
 
     def _stalls(self, plan: Plan) -> list[ObjectChange]:

@@ -10,6 +10,10 @@ import os
 import signal
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FAULT = "RW_SQL_FAULT"
 KILLS = "RW_SQL_FAULT_KILLS"
@@ -21,17 +25,21 @@ class _Armed:
     remaining: int = 0
     kills: str = "python"
     jvm_pid: int = 0
+    tell: Callable[[str], None] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 _armed = _Armed()
 
 
-def arm(point: str, kills: str = "python") -> None:
-    """Arms one fault point, ``name`` or ``name@n``; whatever was armed before is not any more."""
+def arm(point: str, kills: str = "python", tell: Callable[[str], None] | None = None) -> None:
+    """Arms one fault point, ``name`` or ``name@n``; whatever was armed before is not any more.
+
+    ``tell`` is called with the name right before the kill.
+    """
     name, _, count = point.partition("@")
     with _armed.lock:
-        _armed.name, _armed.remaining, _armed.kills = name, int(count or "1"), kills
+        _armed.name, _armed.remaining, _armed.kills, _armed.tell = name, int(count or "1"), kills, tell
 
 
 arm(os.environ.get(FAULT, ""), os.environ.get(KILLS, "python"))
@@ -50,6 +58,13 @@ def fault(name: str) -> None:
         _armed.remaining -= 1
         if _armed.remaining != 0:
             return
+    kill(name)
+
+
+def kill(name: str) -> None:
+    """Kills what the armed point kills, at once; ``name`` is what is told of it."""
+    if _armed.tell is not None:
+        _armed.tell(name)
     if _armed.kills in ("jvm", "both") and _armed.jvm_pid:
         os.kill(_armed.jvm_pid, signal.SIGKILL)
     if _armed.kills in ("python", "both"):

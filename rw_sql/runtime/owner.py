@@ -137,8 +137,12 @@ class Owner:
         reconciler.wait_changed(LOOK_SECONDS)
 
     def _tell_applied(self, epoch: int) -> None:
-        if epoch <= self._applied_epoch or not self._renew(epoch):
+        if epoch <= self._applied_epoch:
             return
+        fault("owner.before_applied")
+        if not self._renew(epoch):
+            return
+        fault("owner.after_applied")
         sweep(self._context, epoch)
         with self._applied:
             self._applied_epoch = epoch
@@ -231,6 +235,7 @@ class Owner:
             changes=changes,
             actor=self._context.owner,
         )
+        fault("owner.before_discovery")
         try:
             metastore.commit(operation, based_on=snapshot)
         except ConcurrentCommit:

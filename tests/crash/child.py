@@ -1,0 +1,200 @@
+"""A process of the workflow: goes on with it from what the catalog holds, and is killed on the way if it is told to be.
+
+Run as ``python -m tests.crash.child <json>``. Speaks JSON lines over the inherited socket ``channel``; the parent alone
+produces records, so that what is upstream does not depend on when this process dies.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any, NoReturn
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import rw_sql
+from rw_sql.metastore import Metastore
+from rw_sql.runtime import faults
+from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Produce, Say, first_step
+
+EXIT_NOT_REACHED = 3
+EXIT_NOTICED = 75
+
+SPARK_SETTINGS = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.driver.memory": "1g"}
+SPARK_APPEND = "spark.append_in_flight"
+_WAIT_SECONDS = 60.0
+_LOOK_SECONDS = 0.002
+
+
+class Child:
+    """One life of the workflow's process."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.task = task
+        self.warehouse: str = task["warehouse"]
+        self.kill: dict[str, Any] | None = task["kill"]
+        self.channel = socket.socket(fileno=task["channel"]).makefile("rw", encoding="utf-8")
+        self.telling = threading.Lock()
+        self.is_armed = False
+        self.born = time.monotonic()
+
+    def tell(self, **message: object) -> None:
+        """Tells the parent something, from any thread."""
+        with self.telling:
+            self.channel.write(json.dumps(message) + "\n")
+            self.channel.flush()
+
+    def ask(self, **message: object) -> None:
+        """Tells the parent something and waits until it is done."""
+        self.tell(**message)
+        self.channel.readline()
+
+    def run(self) -> None:
+        """The workflow to its end; or to the kill."""
+        if self.kill is not None and self.kill["step"] < 0:
+            self.arm()
+        spark = self.connect()
+        try:
+            self.go_on(spark)
+        except (rw_sql.SqlError, Py4JError, PySparkException) as error:
+            self.notice(spark, error)
+            if not self.task["reconnects"]:
+                sys.exit(EXIT_NOTICED)
+            self.kill = None
+            spark = self.connect()
+            self.go_on(spark)
+        self.dump(spark)
+        rw_sql.detach(spark)
+        spark.stop()
+
+    def connect(self) -> SparkSession:
+        """A session on the warehouse whose owner says yes to everything."""
+        spark = rw_sql.connect(self.warehouse, config=SPARK_SETTINGS)
+        rw_sql.attach(spark, self.warehouse).ask = lambda _: True
+        return spark
+
+    def go_on(self, spark: SparkSession) -> None:
+        """The steps that are not done yet."""
+        if self.is_armed:
+            self.wait_for_death(spark)
+        operations = Metastore.open(self.warehouse).operations()
+        done = sum(operation.kind != "DISCOVER SPLITS" for operation in operations)
+        for at in range(first_step(done), len(STEPS)):
+            if self.kill is not None and at >= self.kill["step"]:
+                if self.is_armed and isinstance(STEPS[at], Say):
+                    self.wait_for_death(spark)
+                elif not self.is_armed:
+                    self.arm()
+            self.do(spark, STEPS[at])
+        if self.is_armed:
+            self.wait_for_death(spark)
+
+    def do(self, spark: SparkSession, step: Produce | Flush | Say) -> None:
+        """One step."""
+        print(f"{time.monotonic() - self.born:6.1f} s  {step}", flush=True)
+        match step:
+            case Produce():
+                self.ask(produce=step.topic, ends=step.ends)
+            case Flush():
+                spark.sql("FLUSH")
+            case Say():
+                self.tell(says=step.label)
+                spark.sql(step.text.format(bootstrap=self.task["bootstrap"], **self.task["topics"]))
+
+    def arm(self) -> None:
+        """From now on the fault point kills."""
+        assert self.kill is not None
+        self.is_armed = True
+        if self.kill["point"] == SPARK_APPEND:
+            faults.arm("", self.kill["kills"], lambda name: self.tell(died_at=name))
+            threading.Thread(target=self.kill_at_spark_append, daemon=True).start()
+        else:
+            faults.arm(self.kill["point"], self.kill["kills"], lambda name: self.tell(died_at=name))
+
+    def kill_at_spark_append(self) -> None:
+        """Kills as soon as Spark has begun to write a data file into the log: its commit has not come yet."""
+        folder = Path(self.warehouse) / "data" / str(SOURCE_ID)
+        before = set(folder.rglob("part-*.c000.*.parquet"))
+        look(lambda: bool(set(folder.rglob("part-*.c000.*.parquet")) - before))
+        faults.kill(SPARK_APPEND)
+
+    def wait_for_death(self, spark: SparkSession) -> None:
+        """Waits for the kill: of this process, or of its JVM, which a statement then finds."""
+        process = gateway_process()
+        try:
+            process.wait(_WAIT_SECONDS)
+        except TimeoutExpired:
+            self.tell(not_reached=True)
+            sys.exit(EXIT_NOT_REACHED)
+        spark.sql("SHOW JOBS")
+
+    def notice(self, spark: SparkSession, error: Exception) -> None:
+        """What a process sees whose JVM was killed: statements fail at once, and the lease is given back."""
+        try:
+            status = gateway_process().wait(5)
+        except TimeoutExpired:
+            raise error from None
+        metastore = Metastore.open(self.warehouse)
+
+        def is_released() -> bool:
+            lease = metastore.runtime.lease()
+            return lease is not None and lease.is_released
+
+        released = look(is_released)
+        started = time.monotonic()
+        codes = []
+        for statement in ("SHOW JOBS", "FLUSH", "PAUSE ALL SOURCES"):
+            try:
+                spark.sql(statement)
+            except rw_sql.SqlError as refused:
+                codes.append(refused.code)
+        self.tell(
+            jvm_status=status,
+            released=released,
+            codes=codes,
+            seconds=time.monotonic() - started,
+            first=getattr(error, "code", type(error).__name__),
+        )
+
+    def dump(self, spark: SparkSession) -> None:
+        """The views' rows as a user reads them."""
+        keyed = spark.sql("SELECT k, n, total FROM per_key").collect()
+        thirds = spark.sql("SELECT topic, part, off, count(*) FROM thirds GROUP BY topic, part, off").collect()
+        rows = {"per_key": [list(row) for row in keyed], "thirds": [list(row) for row in thirds]}
+        Path(self.task["dump"]).write_text(json.dumps(rows), encoding="utf-8")
+        self.tell(dumped=True)
+
+
+def gateway_process() -> Any:
+    """The JVM that pyspark started."""
+    return vars(SparkContext._gateway)["proc"]
+
+
+def look(is_met: Callable[[], bool]) -> bool:
+    """Whether the condition came to hold within the time allowed."""
+    never = threading.Event()
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not is_met():
+        if time.monotonic() > deadline:
+            return False
+        never.wait(_LOOK_SECONDS)
+    return True
+
+
+def main() -> NoReturn:
+    """One life."""
+    Child(json.loads(sys.argv[1])).run()
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

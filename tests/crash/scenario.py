@@ -1,0 +1,174 @@
+"""A workflow as a list of steps, and what must come of it: computed from the steps, with none of the product's code.
+
+A source is made, read in small and large batches, paused in the middle, moved between topics while it runs and while it
+is paused, reset and injected. Every statement commits exactly one operation, so that a process which takes the workflow
+over knows from their number where to go on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+SOURCE_ID = 1
+"""The first object of a warehouse."""
+
+KEYS = 13
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produce:
+    """Fills the partitions of a topic up to these ends."""
+
+    topic: str
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flush:
+    """Waits until all that was produced is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    """A statement. ``{a}``, ``{b}``, ``{c}`` and ``{bootstrap}`` in it are filled in.
+
+    ``reads`` are the topics that are read after it, None where that does not change. ``starts`` are the positions it
+    sets; a split that comes in without one starts at 0.
+    """
+
+    label: str
+    text: str
+    reads: tuple[str, ...] | None = None
+    starts: Mapping[str, int] = field(default_factory=dict)
+    forgets: bool = False
+
+
+Step = Produce | Flush | Say
+
+PARTITIONS = {"a": 3, "b": 2, "c": 4}
+
+STEPS: tuple[Step, ...] = (
+    Produce(topic="a", ends=(10, 10, 10)),
+    Say(
+        label="create_source",
+        text="CREATE SOURCE s (topic VARCHAR, k BIGINT, v BIGINT) INCLUDE partition AS part INCLUDE offset AS off"
+        " WITH (connector = 'kafka', topic = '{a}', properties.bootstrap.server = '{bootstrap}')"
+        " FORMAT PLAIN ENCODE JSON",
+        reads=("a",),
+    ),
+    Say(
+        label="create_keyed",
+        text="CREATE MATERIALIZED VIEW per_key AS SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k",
+    ),
+    Say(
+        label="create_appended",
+        text="CREATE MATERIALIZED VIEW thirds AS SELECT topic, part, off, v FROM s WHERE v % 3 = 0",
+    ),
+    Say(label="allow_unsafe", text="ALTER SYSTEM SET enable_unsafe_ops = true"),
+    Produce(topic="a", ends=(40, 40, 40)),
+    Flush(),
+    Produce(topic="a", ends=(60, 70, 80)),
+    Flush(),
+    Say(label="pause_before_large", text="PAUSE SOURCE s"),
+    Produce(topic="a", ends=(7_000, 7_000, 7_000)),
+    # One batch of more rows than the driver takes: Spark itself appends it, to the log and to the view.
+    Say(label="resume_large", text="RESUME SOURCE s"),
+    Flush(),
+    Produce(topic="a", ends=(7_050, 7_050, 7_050)),
+    # Not waited for: the pause comes wherever the reader is, and nothing may be lost or repeated.
+    Say(label="pause_midway", text="PAUSE SOURCE s"),
+    Say(label="resume_midway", text="RESUME SOURCE s"),
+    Produce(topic="b", ends=(100, 120)),
+    Produce(topic="a", ends=(7_070, 7_070, 7_070)),
+    Flush(),
+    Say(label="add_topic_running", text="ALTER SOURCE s UNSAFE SET (topic = '{a},{b}')", reads=("a", "b")),
+    Produce(topic="b", ends=(150, 150)),
+    Flush(),
+    Produce(topic="c", ends=(200, 200, 200, 200)),
+    Say(label="pause", text="PAUSE SOURCE s"),
+    Say(label="unsafe_set", text="ALTER SOURCE s UNSAFE SET (topic = '{c}')", reads=("c",)),
+    Say(label="reset", text="RESET SOURCE SPLITS s", forgets=True),
+    Say(
+        label="inject",
+        text="INJECT SOURCE OFFSETS s VALUES ('{c}:0' = 150, '{c}:1' = 10, '{c}:2' = 200)",
+        starts={"c:0": 150, "c:1": 10, "c:2": 200},
+    ),
+    Say(label="resume", text="RESUME SOURCE s"),
+    Produce(topic="c", ends=(230, 230, 230, 230)),
+    Flush(),
+    Produce(topic="c", ends=(260, 260, 260, 260)),
+    Flush(),
+    Say(label="pause_again", text="PAUSE SOURCE s"),
+    Say(
+        label="inject_again",
+        text="INJECT SOURCE OFFSETS s VALUES ('{c}:0' = 100, '{c}:3' = 250)",
+        starts={"c:0": 100, "c:3": 250},
+    ),
+    Say(label="resume_again", text="RESUME SOURCE s"),
+    Flush(),
+    Say(
+        label="reset_running",
+        text="RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
+        reads=("c",),
+        forgets=True,
+    ),
+    Flush(),
+    # Its splits were forgotten, so that all of it is read again, in a large batch.
+    Say(label="move_back_running", text="ALTER SOURCE s UNSAFE SET (topic = '{a}')", reads=("a",)),
+    Flush(),
+    Say(label="move_on_running", text="ALTER SOURCE s UNSAFE SET (topic = '{c}')", reads=("c",)),
+    Produce(topic="c", ends=(280, 270, 290, 260)),
+    Flush(),
+)
+
+LABELS = tuple(step.label for step in STEPS if isinstance(step, Say))
+
+
+def first_step(statements_done: int) -> int:
+    """Where to go on after so many statements: what was produced or waited for after the last of them is done again."""
+    said = [at for at, step in enumerate(STEPS) if isinstance(step, Say)]
+    return 0 if statements_done == 0 else said[statements_done - 1] + 1
+
+
+def record(topic: str, partition: int, offset: int) -> dict[str, object]:
+    """The record at a place of the upstream."""
+    return {"topic": topic, "k": (7 * offset + 5 * partition + len(topic)) % KEYS, "v": 3 * offset + partition}
+
+
+def value(topic: str, partition: int, offset: int) -> bytes:
+    """That record as it is produced."""
+    return json.dumps(record(topic, partition, offset)).encode()
+
+
+def times_read() -> Counter[tuple[str, int, int]]:
+    """How often each record of the upstream must have been read, by topic, partition and offset."""
+    times: Counter[tuple[str, int, int]] = Counter()
+    ends: dict[str, tuple[int, ...]] = {}
+    positions: dict[tuple[str, int], int] = {}
+    reads: tuple[str, ...] = ()
+    for step in STEPS:
+        match step:
+            case Produce():
+                ends[step.topic] = step.ends
+            case Flush():
+                for topic, partition in _splits(reads):
+                    start, end = positions.get((topic, partition), 0), ends[topic][partition]
+                    times.update((topic, partition, offset) for offset in range(start, end))
+                    positions[topic, partition] = end
+            case Say():
+                reads = step.reads if step.reads is not None else reads
+                if step.forgets:
+                    positions.clear()
+                for split, offset in step.starts.items():
+                    topic, _, number = split.partition(":")
+                    positions[topic, int(number)] = offset
+    return times
+
+
+def _splits(topics: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    for topic in topics:
+        for partition in range(PARTITIONS[topic]):
+            yield topic, partition
