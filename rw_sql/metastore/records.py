@@ -109,9 +109,13 @@ class AssignedSplit:
     epoch: int
 
 
+FORGOTTEN = ""
+"""The state of a split that a statement made forget its position, while its upstream could not be looked at."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """A split's position as a statement set it: ``state`` is the connector's JSON, ``epoch`` the statement's.
+    """A split's position as a statement set it: ``state`` is the connector's JSON (or FORGOTTEN), ``epoch`` its own.
 
     ``log_version`` is the version of the fragment's log when it was set: commits after it, of runs that started at or
     after ``epoch``, move the position on.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax import parse_statement, spark_type
+from rw_sql.connectors.registry import connector
+from rw_sql.syntax import canonical_type, parse_statement, spark_type
 from rw_sql.syntax.statements import (
     ConnectionValue,
     CreateConnection,
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 
 PAUSED_AT_BIRTH = "paused"
 """A state at birth, not a property: ``WITH (paused = 'true')`` holds the new source and is not stored."""
+
+HIDDEN_COLUMNS = (
+    ("_rw_split", "STRING"),
+    ("_rw_offset", "BIGINT"),
+    ("_rw_run", "BIGINT"),
+    ("_rw_error", "STRING"),
+    ("_rw_raw", "BINARY"),
+    ("_rw_bucket", "INT"),
+)
+"""What every log has beside the source's own columns: where a row came from, the run that wrote it, why and what did
+not decode, and the hour (since 1970) it was written in, by which the log is partitioned."""
 
 INCLUDE_TYPES = {
     "key": "BINARY",
@@ -92,10 +104,10 @@ def connector_of(statement: CreateSource) -> str | None:
     return None
 
 
-def include_name(connector: str, column: IncludeColumn) -> str:
-    """The name an INCLUDE column gets: its alias, or RisingWave's ``_rw_<connector>_<kind>[_<inner>]``."""
-    inner = f"_{column.inner}" if column.inner else ""
-    return column.alias or f"_rw_{connector}_{column.kind}{inner}"
+def include_name(connector_name: str, column: IncludeColumn) -> str:
+    """The name an INCLUDE column gets: its alias, or RisingWave's ``_rw_<connector>_<kind>[_<inner>[_<type>]]``."""
+    inner_type = canonical_type(column.inner_type) if column.inner_type else None
+    return column.alias or connector(connector_name).spec.include_name(column.kind, column.inner, inner_type)
 
 
 def include_type(column: IncludeColumn) -> str:
@@ -107,9 +119,9 @@ def include_type(column: IncludeColumn) -> str:
 
 def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     """A source's visible columns with their Spark types, INCLUDE columns last."""
-    connector = connector_of(statement) or ""
+    name = connector_of(statement) or ""
     plain = tuple((column.name, spark_type(column.data_type)) for column in statement.columns)
-    return plain + tuple((include_name(connector, column), include_type(column)) for column in statement.include)
+    return plain + tuple((include_name(name, column), include_type(column)) for column in statement.include)
 
 
 def definition_of(record: SourceRecord) -> CreateSource:

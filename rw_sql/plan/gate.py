@@ -64,5 +64,6 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
         message,
         span=plan.statement.span,
         detail=question.preview,
-        hint=f"nothing was changed; CONFIRM '{question.token}' in this session does what is shown above",
+        hint=f"nothing was changed; CONFIRM '{question.token}' in this session does what is shown above, "
+        f"rw-sql run --confirm {question.token} in a script",
     )

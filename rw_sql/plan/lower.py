@@ -24,6 +24,7 @@ from rw_sql.plan.lower_source import (
 )
 from rw_sql.plan.lower_unsafe import lower_alter_source_unsafe_set, lower_reset_source_splits
 from rw_sql.plan.lower_view import lower_create_materialized_view, lower_drop_materialized_view
+from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.show import (
     lower_describe,
     lower_show_create,
@@ -32,15 +33,24 @@ from rw_sql.plan.show import (
     lower_show_unsafe_operations,
 )
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.support import unsupported
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.plan import Plan
     from rw_sql.plan.requests import Asking
+
+
+def _told(statement: ast.Statement, what: str) -> Asking[Plan]:
+    """The plan of a statement that the executor carries out itself, for EXPLAIN."""
+    yield from ()
+    return Plan(statement=statement, changes=(ObjectChange(object="", change="NOTHING", detail=what),))
 
 
 def lower(statement: ast.Statement, snapshot: Snapshot) -> Asking[Plan]:
     """The plan of one statement, asking the world by yielding requests. Raises SqlError; changes nothing."""
+    refused = unsupported(statement)
+    if refused is not None:
+        raise refused
     match statement:
         case ast.CreateSource():
             return lower_create_source(statement, snapshot)
@@ -92,6 +102,10 @@ def lower(statement: ast.Statement, snapshot: Snapshot) -> Asking[Plan]:
             return lower_show_create(statement, snapshot)
         case ast.Describe():
             return lower_describe(statement, snapshot)
+        case ast.Flush():
+            return _told(statement, "waits until every record there is now has reached every running view")
+        case ast.Confirm():
+            return _told(statement, "runs the refused statement that the token belongs to, if nothing has moved since")
         case _:
             raise SqlError(
                 NOT_SUPPORTED,

@@ -30,7 +30,7 @@ from rw_sql.plan.source_checks import check_source, require_secret
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
-from rw_sql.syntax.statements import ConnectionValue, CreateConnection
+from rw_sql.syntax.statements import CreateConnection
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import Upstream
@@ -74,12 +74,6 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
     if not any(option.is_of_connection for option in spec.options.values()):
         raise SqlError(INVALID_PROPERTY, f'Connection type "{name}" is not supported', span=span)
     for option in statement.options:
-        if isinstance(option.value, ConnectionValue):
-            raise SqlError(
-                INVALID_DEFINITION,
-                "Connection reference is not allowed in options in CREATE CONNECTION",
-                span=option.value.span,
-            )
         known = spec.option(option.key)
         if option.key != "type" and (known is None or not known.is_of_connection):
             names = [key for key, value in spec.options.items() if value.is_of_connection]

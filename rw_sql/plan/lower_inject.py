@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import (
+    INVALID_DEFINITION,
     INVALID_OFFSETS_FILE,
     INVALID_SPLIT_STATE,
     NOT_SUPPORTED,
@@ -24,7 +25,7 @@ from rw_sql.plan.names import find_source
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.requests import Asking, Positions, file_text, job_statuses, look, positions
-from rw_sql.plan.splits import identified, preview_splits, startup_states
+from rw_sql.plan.splits import OK, OTHER_CLUSTER, identified, identity_status, preview_splits, startup_states
 from rw_sql.syntax.statements import InjectFromFile, InjectTo, InjectValues, NullValue, SplitId
 
 if TYPE_CHECKING:
@@ -66,16 +67,14 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
         require_upstream(upstream, source.name, statement.name.span)
     stands = yield from positions(source.id)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
+    chosen_set = frozenset(chosen)
     wanted = yield from _wanted(statement, chosen, upstream)
-    ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wanted), chosen)
-    resets = [
-        upstream.splits[id_]
-        for id_, entry in zip(ids, wanted, strict=True)
-        if entry.state is None and id_ in upstream.splits
-    ]
+    ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wanted), splits)
+    picked = [(id_, entry) for id_, entry in zip(ids, wanted, strict=True) if id_ in chosen_set]
+    resets = [upstream.splits[id_] for id_, entry in picked if entry.state is None and id_ in upstream.splits]
     restarted = yield from startup_states(kind, source.connector, options, resets)
     states: dict[str, SplitState] = {}
-    for id_, entry in zip(ids, wanted, strict=True):
+    for id_, entry in picked:
         if entry.state is None:
             if id_ not in restarted:
                 raise SqlError(
@@ -109,6 +108,20 @@ def _require_stopped(statement: InjectSourceOffsets, snapshot: Snapshot, source:
 
 def _wanted(statement: InjectSourceOffsets, chosen: tuple[str, ...], upstream: Upstream) -> Asking[tuple[Wanted, ...]]:
     target = statement.target
+    if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
+        raise SqlError(
+            INVALID_DEFINITION,
+            "CONVENTION tells how written offsets are meant, and this target writes none",
+            span=target.span,
+            hint="leave CONVENTION out",
+        )
+    if statement.splits and isinstance(target, InjectValues):
+        raise SqlError(
+            INVALID_DEFINITION,
+            "VALUES names its splits itself",
+            span=statement.splits[0].span,
+            hint="leave FOR SPLITS out, or the other splits out of VALUES",
+        )
     if isinstance(target, InjectValues):
         return tuple(
             Wanted(
@@ -201,9 +214,17 @@ def _checked(
         raise
     if statement.convention == "last_seen":
         state = replace(state, offset=state.offset + 1)
+    seen = upstream.splits.get(split)
+    if seen is not None and (identity := identity_status(state, seen)) != OK:
+        what = "another cluster" if identity == OTHER_CLUSTER else "a topic that was deleted and made again"
+        raise SqlError(
+            INVALID_SPLIT_STATE,
+            f'the state of split "{split}" was taken from {what}: its offset means nothing here',
+            span=entry.span,
+            hint="write the offset alone if it is meant for this upstream",
+        )
     if state.offset < 0:
         raise SqlError(INVALID_SPLIT_STATE, f'offset {state.offset} of split "{split}" is negative', span=entry.span)
-    seen = upstream.splits.get(split)
     if seen is None:
         old = stands.states.get(split)
         return replace(state, cluster=old.cluster, incarnation=old.incarnation) if old else state

@@ -22,7 +22,7 @@ from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.requests import Asking, look, opened, sealed
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
-from rw_sql.syntax.statements import CreateSecret, SecretValue, TextValue
+from rw_sql.syntax.statements import CreateSecret, TextValue
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -41,12 +41,6 @@ _REQUIRED = {"meta": (), "env": ("name",), "file": ("path",), "hashicorp_vault":
 
 def _backend(statement: CreateSecret) -> str:
     for option in statement.options:
-        if isinstance(option.value, SecretValue):
-            raise SqlError(
-                INVALID_DEFINITION,
-                "Secret references are not allowed when creating a secret",
-                span=option.value.span,
-            )
         if option.key == "backend":
             backend = option_text(option.value).lower()
             if backend not in BACKENDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, Operation, ParameterRecord, PutObject
 from rw_sql.plan.parameters import read_value, session_parameter, system_parameter
 from rw_sql.plan.plan import ObjectChange, Plan
@@ -49,6 +50,14 @@ def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Ask
 def lower_set_parameter(statement: SetParameter, snapshot: Snapshot) -> Asking[Plan]:
     """SET: for this session only; nothing is stored."""
     yield from ()
+    if statement.is_local or statement.more_values:
+        what = "SET LOCAL" if statement.is_local else "a list of values"
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"{what} is not supported",
+            span=statement.parameter_span,
+            hint=f"SET {statement.parameter} = one value, for this session",
+        )
     parameter = session_parameter(statement.parameter, statement.parameter_span)
     value = None if statement.value is None else read_value(parameter, statement.value.text, statement.value.span)
     return Plan(

@@ -27,7 +27,7 @@ from rw_sql.metastore.records import (
 from rw_sql.plan.definitions import PAUSED_AT_BIRTH, listed_options, option_text
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
-from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options
+from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.requests import Asking, look, positions
 from rw_sql.plan.source_checks import check_source
@@ -270,6 +270,13 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[P
     )
 
 
+def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
+    """The topics that a source's properties name and of which it reads no split yet."""
+    kind = connector(source.connector)
+    named = kind.named_topics(visible(source_options(snapshot, source)))
+    return frozenset(named) - {kind.split_topic(split) for split in snapshot.splits(ingest_fragment(source.id))}
+
+
 def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
     """Assigns the splits that the source's properties name and nobody assigned yet, and says which.
 
@@ -285,7 +292,7 @@ def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple
     if set(upstream.splits) <= assigned:
         return (), ()
     stands = yield from positions(source.id)
-    found = yield from discover(kind, source.connector, options, upstream, stands.states)
+    found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
     new = tuple(split for split in found.assigned if split not in assigned)
     fresh = {split: state for split, state in found.fresh.items() if split in new}
     changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
@@ -296,13 +303,24 @@ def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple
 
 
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) -> Asking[Plan]:
-    """RESUME ALL SOURCES: lifts PAUSE ALL SOURCES; sources paused by name stay paused."""
-    yield from ()
+    """RESUME ALL SOURCES: lifts PAUSE ALL SOURCES; sources paused by name stay paused.
+
+    Like RESUME SOURCE it takes up topics that a source names since then, so that ``latest`` means this moment.
+    """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:
         return nothing(statement, ALL_SOURCES, "PAUSE ALL SOURCES does not hold them")
-    changes = tuple(DropObject(id=record.id) for record in held)
-    still = sorted(record.name for record in snapshot.all("pause") if record.source_id is not None)
+    changes: tuple[Change, ...] = tuple(DropObject(id=record.id) for record in held)
+    paused = {record.source_id: record.name for record in snapshot.all("pause") if record.source_id is not None}
+    still = sorted(paused.values())
+    answers = [
+        ObjectChange(object=ALL_SOURCES, change="RESUMED", detail=f"still paused: {', '.join(still)}" if still else "")
+    ]
+    for source in snapshot.all("source"):
+        if source.id not in paused and unread_topics(snapshot, source):
+            taken, notes = yield from take_up_new_topics(snapshot, source)
+            changes += taken
+            answers += [ObjectChange(object=source.name, change="NOTICE", detail=note) for note in notes]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),
@@ -313,9 +331,5 @@ def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) ->
             changes=changes,
             reason=statement.reason,
         ),
-        changes=(
-            ObjectChange(
-                object=ALL_SOURCES, change="RESUMED", detail=f"still paused: {', '.join(still)}" if still else ""
-            ),
-        ),
+        changes=tuple(answers),
     )

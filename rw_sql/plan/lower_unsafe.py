@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, UNKNOWN_PROPERTY, UNKNOWN_SPLIT, SqlError
-from rw_sql.metastore.records import AssignSplits, ForgetSplitStates, Operation, PutObject, UnassignSplits
-from rw_sql.plan.definitions import definition_of, listed_options
+from rw_sql.metastore.records import (
+    FORGOTTEN,
+    AssignSplits,
+    ForgetSplitStates,
+    Operation,
+    PutObject,
+    PutSplitStates,
+    UnassignSplits,
+)
+from rw_sql.plan.definitions import PAUSED_AT_BIRTH, definition_of, listed_options
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
 from rw_sql.plan.lower_source import require_upstream, source_record, states_change, take_up_new_topics
 from rw_sql.plan.names import find_source, spoken
@@ -89,6 +97,13 @@ def check_keys(statement: AlterSourceUnsafeSet, current: CreateSource) -> None:
                 span=option.span,
                 hint="create another source; views can be made on it while this one runs",
             )
+        if option.key == PAUSED_AT_BIRTH:
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                "paused is a state at birth, not a property",
+                span=option.span,
+                hint=f"PAUSE SOURCE {statement.name.last}, RESUME SOURCE {statement.name.last}",
+            )
         if option.key in seen:
             raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
         seen.add(option.key)
@@ -104,13 +119,24 @@ def check_keys(statement: AlterSourceUnsafeSet, current: CreateSource) -> None:
             )
 
 
+def _check_merged(statement: AlterSourceUnsafeSet, snapshot: Snapshot, merged: CreateSource) -> None:
+    """As check_source; the caret stays in this statement where the fault lies in what was there before."""
+    try:
+        check_source(snapshot, merged)
+    except SqlError as error:
+        written = [span for option in statement.set_options for span in (option.span, option.value.span)]
+        if error.span not in written:
+            error.span = statement.name.span
+        raise
+
+
 def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Snapshot) -> Asking[Plan]:
     """UNSAFE SET: merges properties into the definition. A running source restarts once, a paused one at RESUME."""
     source = find_source(snapshot, statement.name)
     current = definition_of(source)
     check_keys(statement, current)
     merged = merge_options(current, statement.set_options, tuple(key.key for key in statement.unset_options))
-    check_source(snapshot, merged)
+    _check_merged(statement, snapshot, merged)
     kind = connector(source.connector)
     options = plan_options(snapshot, merged)
     record = source_record(snapshot, source, merged)
@@ -136,7 +162,7 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
     orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(moved, record, snapshot.splits(fragment))))
     if orphans:
         notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} forgets them)")
-    found = yield from discover(kind, source.connector, options, upstream, stands.states)
+    found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
     stalled = {
         split: state
         for split, state in stands.states.items()
@@ -147,11 +173,12 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
     if not upstream.is_reachable and not is_running:
         notes.append(f"the upstream does not answer yet: {upstream.error}")
     target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
+    left = (yield from look(source.connector, plan_options(snapshot, current))) if orphans else None
     preview = Preview(
         title=f"UNSAFE SET on source {source.name}",
         dependents=dependents_of(snapshot, source),
         properties=shown,
-        splits=preview_splits(kind, upstream, stands, target),
+        splits=preview_splits(kind, upstream, stands, target, left=left),
         notices=tuple(notes),
     )
     return unsafe_plan(
@@ -228,8 +255,9 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
     if statement.is_rediscovering and upstream.is_reachable:
         return (yield from _rediscovered(statement, snapshot, source, chosen, stands, changes))
     forgotten = chosen if statement.is_forgetting_offsets else set()
-    if forgotten:
-        changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(sorted(forgotten & set(stands.states)))))
+    if marked := sorted(forgotten & set(stands.states)):
+        # Not removed: a split that was forgotten must not be taken for a new partition when it is found again.
+        changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
     note = "splits are unknown until RESUME or the next discovery finds them again"
     return unsafe_plan(
         statement,
@@ -270,9 +298,9 @@ def _rediscovered(
         upstream,
         stands.states,
         forget=chosen if statement.is_forgetting_offsets else (),
+        forgotten=stands.forgotten,
     )
-    untouched = set(snapshot.splits(fragment)) - chosen if statement.splits else set()
-    taken = tuple(split for split in found.assigned if split not in untouched)
+    taken = tuple(split for split in found.assigned if not statement.splits or split in chosen)
     gone = sorted(split for split in chosen if split not in upstream.splits)
     fresh = {split: state for split, state in found.fresh.items() if split in taken}
     if taken:
@@ -294,7 +322,7 @@ def _rediscovered(
                 detail="every split still exists and keeps its position; WITH (FORGET_OFFSETS = true) forgets them",
             )
         )
-        if set(taken) == set(snapshot.splits(fragment)) or not taken:
+        if set(taken) <= set(snapshot.splits(fragment)):
             changes = []
     target: dict[str, SplitState | None] = {**dict.fromkeys(gone), **found.states}
     preview = Preview(

@@ -10,7 +10,7 @@ from rw_sql.errors import DUPLICATE_OBJECT, INVALID_QUERY, NOT_SUPPORTED, SqlErr
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing
-from rw_sql.plan.names import find_relation, find_view, object_name, require_free
+from rw_sql.plan.names import find_relation, find_view, object_name, require_free, spark_query
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.requests import Asking, Relation, analysis
 from rw_sql.plan.steps import steps_of
@@ -60,13 +60,6 @@ def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: 
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
     require_free(snapshot, statement.name)
-    if statement.or_replace:
-        raise SqlError(
-            NOT_SUPPORTED,
-            "OR REPLACE is not supported in CREATE MATERIALIZED VIEW",
-            span=statement.name.span,
-            hint=f"DROP MATERIALIZED VIEW {statement.name} first",
-        )
     if statement.columns or statement.options or statement.is_emit_on_window_close:
         what = "a column list" if statement.columns else "WITH" if statement.options else "EMIT ON WINDOW CLOSE"
         raise SqlError(
@@ -93,7 +86,8 @@ def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: 
                 span=statement.query.span,
                 hint="read its source instead",
             )
-    found = yield from analysis(statement.query.text, tuple(relation_of(record) for record in records))
+    query = spark_query(statement.query.text, [record.name for record in records])
+    found = yield from analysis(query, tuple(relation_of(record) for record in records))
     if found.refusal is not None:
         raise SqlError(INVALID_QUERY, found.refusal, hint=found.hint, span=statement.query.span)
     names = [column for column, _ in schema_columns(found.schema)]
@@ -117,7 +111,7 @@ def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: 
         id=snapshot.next_id,
         name=name,
         definition=render(replace(statement, if_not_exists=False)),
-        query=statement.query.text,
+        query=query,
         inputs=inputs,
         schema=found.schema,
         keys=found.keys,

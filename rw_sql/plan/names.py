@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sqlglot.tokens import Tokenizer
+
 from rw_sql.errors import DUPLICATE_OBJECT, NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError, near_names
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ConnectionRecord, ObjectRecord, SecretRecord
     from rw_sql.syntax.statements import Name
@@ -87,6 +91,19 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     listing = f"{_LISTED_BY[kind]} lists all"
     hint = f'did you mean "{near[0]}"? {listing}' if near else listing
     return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.last}" does not exist', span=name.span, hint=hint)
+
+
+def spark_query(text: str, relations: Iterable[str]) -> str:
+    """A query as Spark can run it: ``public.orders`` is ``orders``. Nothing else of the text changes."""
+    names = {name.lower() for name in relations}
+    cut = []
+    tokens = Tokenizer(dialect="spark").tokenize(text)
+    for schema, dot, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if (schema.text.lower(), dot.text) == (SCHEMA_ALIAS, ".") and name.text.lower() in names:
+            cut.append((schema.start, dot.end + 1))
+    for start, end in reversed(cut):
+        text = text[:start] + text[end:]
+    return text
 
 
 def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:

@@ -61,11 +61,15 @@ class ReadPositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """The next record per split, the log's version (-1 without a log), and the splits with rows in the log."""
+    """The next record per split, the log's version (-1 without a log), and the splits with rows in the log.
+
+    ``forgotten`` splits had a position that a RESET took from them: they are not new to the source.
+    """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
     log_version: int = -1
     read_splits: frozenset[str] = frozenset()
+    forgotten: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
-from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, view_job
 from rw_sql.plan.lower_view import schema_columns
 from rw_sql.plan.names import (
+    SCHEMA_ALIAS,
     find_connection,
     find_relation,
     find_secret,
@@ -65,6 +65,13 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Pla
             f"SHOW {statement.kind} WHERE is not supported",
             span=statement.span,
             hint=f"use SHOW {statement.kind} LIKE 'pattern', or query the rw_catalog views with SELECT",
+        )
+    if statement.schema not in (None, SCHEMA_ALIAS):
+        raise SqlError(
+            UNDEFINED_OBJECT,
+            f'schema "{statement.schema}" does not exist: all objects live in one schema',
+            span=statement.span,
+            hint=f"SHOW {statement.kind}",
         )
     match statement.kind:
         case "SOURCES":
@@ -215,12 +222,13 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) ->
     options = source_options(snapshot, source)
     stands = yield from positions(source.id)
     upstream = yield from look(source.connector, options)
-    connector(source.connector)
     assigned = snapshot.splits(fragment)
+    # A topic that is not there tells nothing of its splits: an orphan is one that the source no longer names.
+    tells = upstream.is_reachable and not upstream.missing
     rows: list[tuple[object, ...]] = []
     for split in sorted({*assigned, *upstream.splits}, key=split_order):
         state, seen = stands.states.get(split), upstream.splits.get(split)
-        if not upstream.is_reachable:
+        if not tells and seen is None:
             status = UNKNOWN if split in named_splits(snapshot, source, [split]) else ORPHAN
         else:
             status = split_status(state if split in assigned else None, seen)

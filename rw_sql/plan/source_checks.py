@@ -12,9 +12,10 @@ from rw_sql.errors import (
     INVALID_PROPERTY,
     MISSING_PROPERTY,
     NOT_SUPPORTED,
+    UNSUPPORTED_TYPE,
     SqlError,
 )
-from rw_sql.plan.definitions import connector_of, source_columns
+from rw_sql.plan.definitions import HIDDEN_COLUMNS, connector_of, include_name
 from rw_sql.plan.options import connection_of, plan_options, visible
 from rw_sql.syntax import canonical_type
 from rw_sql.syntax.statements import SecretValue
@@ -22,7 +23,7 @@ from rw_sql.syntax.statements import SecretValue
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
-    from rw_sql.syntax.statements import CreateSource, Option
+    from rw_sql.syntax.statements import CreateSource, DataType, FormatEncode, Option
 
 SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE")
 
@@ -115,29 +116,29 @@ def _check_format(statement: CreateSource, name: str) -> None:
             span=clause.span,
             hint="use FORMAT PLAIN with ENCODE JSON, CSV or BYTES",
         )
-    if clause.encode == "CSV":
-        _check_csv(statement)
+    _check_encode_options(clause)
 
 
-def _check_csv(statement: CreateSource) -> None:
-    assert statement.format is not None
-    for option in statement.format.options:
+def _check_encode_options(clause: FormatEncode) -> None:
+    """An option that would be ignored is refused: CSV takes two, JSON and BYTES none."""
+    for option in clause.options:
         text = getattr(option.value, "text", "")
-        if option.key == "delimiter" and (len(text) == 1 or text in ("\\t", "tab")):
+        if clause.encode == "CSV" and option.key == "delimiter" and (len(text) == 1 or text == "\\t"):
             continue
-        if option.key == "without_header" and text.lower() == "true":
-            continue
-        if option.key == "without_header":
+        if clause.encode == "CSV" and option.key == "without_header":
+            if text.lower() == "true":
+                continue
             raise SqlError(
                 INVALID_DEFINITION,
                 "records of a stream have no header line: without_header must be 'true'",
                 span=option.value.span,
             )
+        takes = "without_header = 'true' and delimiter = ','" if clause.encode == "CSV" else "no options"
         raise SqlError(
             INVALID_DEFINITION,
-            f"ENCODE CSV does not take {option.key} = {text!r}",
+            f"ENCODE {clause.encode} does not take {option.key} = {text!r}",
             span=option.span,
-            hint="it takes without_header = 'true' and delimiter = ','",
+            hint=f"it takes {takes}",
         )
 
 
@@ -145,7 +146,6 @@ def _check_supported(statement: CreateSource) -> None:
     """Raises SqlError NOT_SUPPORTED for what is understood but cannot be run yet, with what to do instead."""
     span = statement.name.span
     refused = (
-        (statement.or_replace, span, "OR REPLACE", f"DROP SOURCE {statement.name} first, or ALTER SOURCE … UNSAFE SET"),
         (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP SOURCE removes the source when you are done"),
         (statement.wildcard is not None, span, "* among the columns", "list the columns"),
         (bool(statement.constraints), span, "PRIMARY KEY of a source", "leave it out: a source only appends"),
@@ -182,16 +182,26 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         check_include(connector(name).spec, included.kind, included.span)
     if statement.format is not None and statement.format.encode == "BYTES":
         _check_bytes(statement)
-    names = [column.lower() for column, _ in source_columns(statement)]
+    places = [(column.name.lower(), column.span) for column in statement.columns]
+    places += [(include_name(name, column).lower(), column.span) for column in statement.include]
+    seen = {column.lower() for column, _ in HIDDEN_COLUMNS}
+    for column_name, span in places:
+        if column_name in seen:
+            raise SqlError(DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=span)
+        seen.add(column_name)
     for column in statement.columns:
-        if names.count(column.name.lower()) > 1:
-            raise SqlError(DUPLICATE_CLAUSE, f'column "{column.name}" is defined more than once', span=column.span)
-    hidden = {"_rw_split", "_rw_offset", "_rw_run", "_rw_error", "_rw_raw", "_rw_bucket"}
-    for included in statement.include:
-        if included.alias and included.alias.lower() in hidden:
+        if _holds_interval(column.data_type):
             raise SqlError(
-                INVALID_DEFINITION, f'column "{included.alias}" is the name of a hidden column', span=included.span
+                UNSUPPORTED_TYPE,
+                f'column "{column.name}" has a type that cannot be stored: INTERVAL',
+                span=column.span,
+                hint="declare it CHARACTER VARYING and CAST it in a materialized view",
             )
+
+
+def _holds_interval(data_type: DataType) -> bool:
+    parts = [data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields)]
+    return data_type.name == "INTERVAL" or any(part is not None and _holds_interval(part) for part in parts)
 
 
 def _check_bytes(statement: CreateSource) -> None:

@@ -103,11 +103,13 @@ def discover(
     known: Mapping[str, SplitState],
     *,
     forget: Collection[str] = (),
+    forgotten: Collection[str] = (),
 ) -> Asking[Discovery]:
     """Takes up every split that the upstream shows.
 
     One that has a state of this very split keeps it, unless it is in ``forget``. A partition added to a topic that is
-    already read begins at its first record; any other begins where ``scan.startup.mode`` says.
+    already read begins at its first record; any other, and one that was ``forgotten`` before, begins where
+    ``scan.startup.mode`` says.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}
@@ -121,7 +123,11 @@ def discover(
         state = known.get(split.split)
         if state is not None and split.split not in forget and identity_status(state, split) == OK:
             keeps[split.split] = state
-        elif state is None and (kind.split_topic(split.split), split.cluster, split.incarnation) in read_topics:
+        elif (
+            state is None
+            and split.split not in forgotten
+            and (kind.split_topic(split.split), split.cluster, split.incarnation) in read_topics
+        ):
             added[split.split] = beginning(split)
         else:
             unstarted.append(split)
@@ -158,16 +164,25 @@ def verdict(
 
 
 def preview_splits(
-    kind: Connector, upstream: Upstream, positions: Positions, after: Mapping[str, SplitState | None]
+    kind: Connector,
+    upstream: Upstream,
+    positions: Positions,
+    after: Mapping[str, SplitState | None],
+    *,
+    left: Upstream | None = None,
 ) -> tuple[SplitPreview, ...]:
     """The per-split table of a preview: every split known before or after.
 
     In ``after`` None means that the split is not read any more; one that is not in it stays as it is, or nobody knows.
+    ``left`` is the upstream that the source moves away from: what it holds beyond an old position stays unread.
     """
     rows = []
     for split in sorted({*positions.states, *after, *upstream.splits}, key=split_order):
         old, new, seen = positions.states.get(split), after.get(split), upstream.splits.get(split)
         is_unknown = not upstream.is_reachable and split not in after
+        if left is not None and seen is None and new is None and split in left.splits:
+            rows.append(_left_behind(old, left.splits[split]))
+            continue
         rows.append(
             SplitPreview(
                 split=split,
@@ -179,6 +194,19 @@ def preview_splits(
             )
         )
     return tuple(rows)
+
+
+def _left_behind(old: SplitState | None, seen: UpstreamSplit) -> SplitPreview:
+    """A split that the source moves away from, with the records that it leaves unread there."""
+    unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
+    return SplitPreview(
+        split=seen.split,
+        old=old.offset if old else None,
+        new=None,
+        start=seen.start,
+        end=seen.end,
+        verdict=f"GAP {unread} (left unread)" if unread > 0 else ORPHAN,
+    )
 
 
 def split_order(split: str) -> tuple[str, int, str]:

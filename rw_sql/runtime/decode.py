@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.plan.definitions import connector_of, include_name, include_type, source_columns
+from rw_sql.plan.definitions import HIDDEN_COLUMNS, connector_of, include_name, include_type, source_columns
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
@@ -22,22 +22,13 @@ RUN = "_rw_run"
 ERROR = "_rw_error"
 RAW = "_rw_raw"
 BUCKET = "_rw_bucket"
-LOG_COLUMNS = (
-    (SPLIT, "STRING"),
-    (OFFSET, "BIGINT"),
-    (RUN, "BIGINT"),
-    (ERROR, "STRING"),
-    (RAW, "BINARY"),
-    (BUCKET, "INT"),
-)
-"""What every log has beside the source's own columns; the log is partitioned by the last: hours since 1970."""
 
 _CORRUPT = "_rw_corrupt"
 
 
 def log_schema(statement: CreateSource) -> StructType:
     """The schema of a source's log."""
-    columns = (*source_columns(statement), *LOG_COLUMNS)
+    columns = (*source_columns(statement), *HIDDEN_COLUMNS)
     schema = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in columns))
     if not isinstance(schema, StructType):
         raise TypeError("a list of columns is a struct")

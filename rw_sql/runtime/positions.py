@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.requests import Positions
 from rw_sql.runtime.delta_log import job_commits, latest_version
@@ -29,9 +30,14 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     stored = snapshot.states(fragment)
     noted = metastore.runtime.noted_positions(fragment)
     states: dict[str, SplitState] = {}
+    began: dict[str, int] = {}
     floor: dict[str, int] = {}
+    forgotten = frozenset(split for split, row in stored.items() if row.state == FORGOTTEN)
     for split, row in stored.items():
+        if split in forgotten:
+            continue
         states[split] = kind.decode_state(split, row.state)
+        began[split] = states[split].offset
         floor[split] = row.log_version + 1
         note = noted.get(split)
         if note is not None and note.epoch >= row.epoch and note.log_version >= row.log_version:
@@ -40,8 +46,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     table = warehouse.data(source.id, source.generation)
     version = latest_version(warehouse, table)
     missing = {split for split in states if floor[split] <= version}
-    read: set[str] = {note.split for note in noted.values()}
-    if missing or not read:
+    read: set[str] = set()
+    if missing or not noted:
         for at, commit in job_commits(warehouse, table, down_to=min((floor[s] for s in missing), default=0)):
             read.update(split for split, (start, end) in commit.ranges.items() if end > start)
             for split in missing & commit.ranges.keys():
@@ -51,4 +57,5 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
             missing -= {split for split in missing if at <= floor[split]}
             if not missing:
                 break
-    return Positions(states=states, log_version=version, read_splits=frozenset(read))
+    read.update(split for split, state in states.items() if state.offset != began[split])
+    return Positions(states=states, log_version=version, read_splits=frozenset(read), forgotten=forgotten)

@@ -10,21 +10,24 @@ from rw_sql.connectors.kafka import topics_of
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore import Snapshot
-from rw_sql.metastore.records import JobStatus, OperationRecord, PutSplitStates, SourceRecord
+from rw_sql.metastore.records import FORGOTTEN, JobStatus, OperationRecord, PutSplitStates, SourceRecord
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.explain import explain_lines
 from rw_sql.plan.lower import lower
+from rw_sql.plan.options import visible
 from rw_sql.plan.requests import (
     AnalyzeQuery,
     FindOffsetsAt,
     LookAtUpstream,
     MeasureLags,
+    OpenSecret,
     Positions,
     QueryAnalysis,
     ReadFile,
     ReadJobStatuses,
     ReadOperations,
     ReadPositions,
+    SealSecret,
 )
 from rw_sql.plan.steps import after
 from rw_sql.syntax import parse_statement
@@ -128,7 +131,11 @@ class CannedWorld:
     def _answer(self, request: Request) -> object:
         match request:
             case LookAtUpstream():
-                return self._look(dict(request.options))
+                return self._look(visible(request.options))
+            case SealSecret(name=name):
+                return f"sealed {name}"
+            case OpenSecret():
+                return True
             case FindOffsetsAt(splits=splits):
                 return {split: self.times[split] for split in splits}
             case ReadPositions(source_id=source_id):
@@ -150,6 +157,10 @@ class CannedWorld:
 
     def _look(self, options: dict[str, str]) -> Upstream:
         address = options["properties.bootstrap.server"]
+        if "topic" not in options:
+            return Upstream(
+                cluster=f"cluster {address}", error=f"{address} does not answer" if address in self.silent else None
+            )
         if address in self.silent:
             return Upstream(error=f"{address} does not answer")
         found = {topic: self.topics.get((address, topic)) for topic in topics_of(options)}
@@ -164,10 +175,14 @@ class CannedWorld:
         assert isinstance(record, SourceRecord)
         kind = connector(record.connector)
         states: dict[str, SplitState] = {}
-        for split, row in self.snapshot.states(ingest_fragment(source_id)).items():
+        stored = self.snapshot.states(ingest_fragment(source_id))
+        for split, row in stored.items():
+            if row.state == FORGOTTEN:
+                continue
             state = kind.decode_state(split, row.state)
             states[split] = replace(state, offset=self.moved.get(split, state.offset))
-        return Positions(states=states, log_version=7, read_splits=frozenset(self.read))
+        forgotten = frozenset(split for split, row in stored.items() if row.state == FORGOTTEN)
+        return Positions(states=states, log_version=7, read_splits=frozenset(self.read), forgotten=forgotten)
 
 
 def create_source(name: str, topic: str, *options: str, at: str = HERE) -> str:
