@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from rw_sql.cli.check import check_command
 from rw_sql.cli.dev import dev_app
+from rw_sql.cli.fmt import fmt_command
 from rw_sql.errors import SqlError
 
 _WAREHOUSE = typer.Option(
@@ -40,9 +42,6 @@ app = _App(
     pretty_exceptions_enable=False,
     help="RisingWave-style sources as a SQL dialect inside PySpark.",
 )
-
-
-app.add_typer(dev_app, name="dev")
 
 
 @app.command()
@@ -84,3 +83,8 @@ def pyspark(context: typer.Context) -> None:
     from rw_sql.cli.pyspark_shell import run_pyspark
 
     raise typer.Exit(run_pyspark(context.args))
+
+
+app.command(name="fmt")(fmt_command)
+app.command(name="check")(check_command)
+app.add_typer(dev_app, name="dev")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+from rw_sql.cli.fmt import read_text
 from rw_sql.cli.output import console_for
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.cli.transcript import Transcript
-from rw_sql.errors import FILE_UNREADABLE, SqlError
 
 
 def run_file(
@@ -19,7 +16,7 @@ def run_file(
 
     Raises SqlError at the first statement that fails, located in the script; those before it stay done.
     """
-    text, name = read_script(script)
+    text, name = read_text(script), None if script == "-" else script
     console = console_for()
     transcript = Transcript(
         console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens), is_quiet=is_quiet
@@ -28,14 +25,3 @@ def run_file(
         from rw_sql.scripts import run_statements
 
         run_statements(spark, text, name, answer=transcript.answer, on_result=transcript.show)
-
-
-def read_script(script: str) -> tuple[str, str | None]:
-    """A script's text and the name that errors call it by; raises SqlError RW408 where it cannot be read."""
-    if script == "-":
-        return sys.stdin.read(), None
-    try:
-        return Path(script).read_text(encoding="utf-8"), script
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise SqlError(FILE_UNREADABLE, f'script "{script}" cannot be read: {reason}') from error

@@ -25,12 +25,15 @@ def serve_until_told(*, warehouse: str | None) -> None:
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
 
-    from rw_sql.session import connect, detach
+    from rw_sql.session import attach, connect, detach
 
     console = console_for()
     spark = connect(warehouse)
     try:
-        console.print(Text("serving; SIGTERM or Ctrl-C stops"))
+        attached = attach(spark, warehouse)
+        console.print(Text(f"serving {attached.warehouse}; SIGTERM or Ctrl-C stops"))
+        if not attached.is_owner:
+            console.print(Text("another process runs its jobs now; this one takes over when that one is gone"))
         told.wait()
         console.print(Text("stopping"))
     finally:

@@ -26,7 +26,7 @@ def rw_sql(*words: str, env: dict[str, str] | None = None, **more: str) -> subpr
 def test_help_names_the_commands() -> None:
     told = rw_sql("--help")
     assert told.returncode == 0
-    for command in ("run", "shell", "serve", "pyspark", "dev"):
+    for command in ("run", "shell", "serve", "pyspark", "fmt", "check", "dev"):
         assert command in told.stdout
 
 
@@ -42,7 +42,7 @@ def test_help_loads_neither_spark_nor_the_shell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file or directory"), (b"\xff\xfe", "it is not UTF-8 text")]
+    ("content", "reason"), [(None, "No such file or directory"), (b"\xff\xfe", "it is no UTF-8 text")]
 )
 def test_a_script_that_cannot_be_read(tmp_path: Path, content: bytes | None, reason: str) -> None:
     script = tmp_path / "a.sql"
@@ -50,7 +50,7 @@ def test_a_script_that_cannot_be_read(tmp_path: Path, content: bytes | None, rea
         script.write_bytes(content)
     told = rw_sql("run", str(script))
     assert told.returncode == 1
-    assert told.stderr == f'RW408: script "{script}" cannot be read: {reason}\n'
+    assert told.stderr == f'RW408: cannot read "{script}": {reason}\n'
     assert told.stdout == ""
 
 
