@@ -1,7 +1,7 @@
 -- What plain Spark SQL sees of the metastore. rw_catalog.<table> stands for the Delta table at its path.
 
 CREATE VIEW rw_catalog.rw_objects AS
-SELECT id, kind, name, epoch, record
+SELECT id, kind, name, epoch, CASE WHEN kind <> 'secret' THEN record END AS record
 FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY epoch DESC) AS age FROM rw_catalog.objects)
 WHERE age = 1 AND NOT is_dropped;
 
@@ -36,6 +36,26 @@ SELECT
 FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY epoch DESC) AS age FROM rw_catalog.objects)
 WHERE age = 1 AND NOT is_dropped AND kind = 'materialized_view';
 
+CREATE VIEW rw_catalog.rw_connections AS
+SELECT
+  id,
+  name,
+  get_json_object(record, '$.connector') AS type,
+  get_json_object(record, '$.definition') AS definition,
+  epoch
+FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY epoch DESC) AS age FROM rw_catalog.objects)
+WHERE age = 1 AND NOT is_dropped AND kind = 'connection';
+
+CREATE VIEW rw_catalog.rw_secrets AS
+SELECT
+  id,
+  name,
+  get_json_object(record, '$.backend') AS backend,
+  get_json_object(record, '$.definition') AS definition,
+  epoch
+FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY epoch DESC) AS age FROM rw_catalog.objects)
+WHERE age = 1 AND NOT is_dropped AND kind = 'secret';
+
 CREATE VIEW rw_catalog.rw_pauses AS
 SELECT
   id,
@@ -54,7 +74,9 @@ WHERE age = 1 AND NOT is_dropped AND kind = 'parameter';
 CREATE VIEW rw_catalog.rw_depend AS
 SELECT id AS objid, refobjid
 FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY epoch DESC) AS age FROM rw_catalog.objects)
-LATERAL VIEW explode(from_json(get_json_object(record, '$.inputs'), 'array<bigint>')) AS refobjid
+LATERAL VIEW explode(from_json(
+  coalesce(get_json_object(record, '$.inputs'), get_json_object(record, '$.uses')), 'array<bigint>'
+)) AS refobjid
 WHERE age = 1 AND NOT is_dropped;
 
 CREATE VIEW rw_catalog.rw_fragment_splits AS

@@ -29,7 +29,7 @@ from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.requests import Asking, look, positions
+from rw_sql.plan.requests import Asking, clock, look, positions
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.splits import discover
 from rw_sql.plan.steps import steps_of
@@ -112,6 +112,7 @@ def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[P
         connector=kind_name,
         options=(),
         is_shared=kind.is_shareable(),
+        created_at_ms=(yield from clock()),
     )
     record = source_record(snapshot, blank, stored)
     changes: list[Change] = [

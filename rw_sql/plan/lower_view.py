@@ -12,7 +12,7 @@ from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing
 from rw_sql.plan.names import find_relation, find_view, object_name, require_free, spark_query
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.requests import Asking, Relation, analysis
+from rw_sql.plan.requests import Asking, Relation, analysis, clock
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.queries import table_names
@@ -115,6 +115,7 @@ def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: 
         inputs=inputs,
         schema=found.schema,
         keys=found.keys,
+        created_at_ms=(yield from clock()),
     )
     change = PutObject(record=record)
     how = f"one row per ({', '.join(found.keys)})" if found.keys else "append-only"

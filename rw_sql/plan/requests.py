@@ -80,6 +80,11 @@ class ReadFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadClock:
+    """The time, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadJobStatuses:
     """What the owner last reported of each job."""
 
@@ -133,6 +138,7 @@ Request = (
     | FindOffsetsAt
     | ReadPositions
     | ReadFile
+    | ReadClock
     | ReadJobStatuses
     | ReadOperations
     | MeasureLags
@@ -181,6 +187,11 @@ def positions(source_id: int) -> Asking[Positions]:
 def file_text(path: str) -> Asking[str]:
     """Asks for a file's text. The runtime raises SqlError where it cannot be read."""
     return _answer(str, (yield ReadFile(path=path)))
+
+
+def clock() -> Asking[int]:
+    """Asks for the time, in milliseconds since 1970."""
+    return _answer(int, (yield ReadClock()))
 
 
 def job_statuses() -> Asking[dict[str, JobStatus]]:

@@ -18,6 +18,7 @@ from rw_sql.plan.requests import (
     MeasureLags,
     OpenSecret,
     Positions,
+    ReadClock,
     ReadFile,
     ReadJobStatuses,
     ReadOperations,
@@ -89,6 +90,8 @@ class World:
                 return self.positions(source_id)
             case ReadFile(path=path):
                 return _read_file(path)
+            case ReadClock():
+                return now_ms()
             case ReadJobStatuses():
                 return self._job_statuses()
             case ReadOperations():

@@ -23,6 +23,7 @@ from rw_sql.plan.requests import (
     OpenSecret,
     Positions,
     QueryAnalysis,
+    ReadClock,
     ReadFile,
     ReadJobStatuses,
     ReadOperations,
@@ -144,6 +145,8 @@ class CannedWorld:
                 if path not in self.files:
                     raise SqlError(FILE_UNREADABLE, f"cannot read file {path!r}: no such file or directory")
                 return self.files[path]
+            case ReadClock():
+                return 1_700_000_000_000
             case ReadJobStatuses():
                 return self.jobs
             case ReadOperations():
