@@ -48,7 +48,7 @@ def test_readme_names_targets_and_commands_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make ([a-z-]+)", readme, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
-    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     known |= {group.name for group in app.registered_groups if group.name}
     for command in re.findall(r"\brw-sql ([a-z]+)", readme):
         assert command in known, f"rw-sql {command}"
