@@ -15,12 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import JobStatus, SourceRecord
+from rw_sql.metastore.records import JobStatus
 from rw_sql.plan.desired import IngestSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.ingest import Ingest
-from rw_sql.runtime.job import StalledError, first_line
+from rw_sql.runtime.job import Failure, StalledError, first_line
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import FencedError
 from rw_sql.runtime.view import View
@@ -79,6 +79,8 @@ class Reconciler:
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
         self._turn = threading.Lock()
+        # Held while what is wanted of a job changes, and while it is decided to try it again later.
+        self._deciding = threading.Lock()
         self._is_closed = False
         self._has_reported = False
         self.applied_epoch = -1
@@ -114,12 +116,14 @@ class Reconciler:
         for job_id, spec in wanted.items():
             object_id = spec.source_id if isinstance(spec, IngestSpec) else spec.view_id
             slot = self._slots.setdefault(job_id, JobSlot(job_id=job_id, object_id=object_id))
-            if slot.wanted != spec:
-                slot.wanted = spec
-                slot.retry_at, slot.delay, slot.is_final = 0.0, _FIRST_RETRY_SECONDS, False
+            with self._deciding:
+                if slot.wanted != spec:
+                    slot.wanted = spec
+                    slot.retry_at, slot.delay, slot.is_final = 0.0, _FIRST_RETRY_SECONDS, False
         for job_id, slot in self._slots.items():
             if job_id not in wanted:
-                slot.wanted = None
+                with self._deciding:
+                    slot.wanted = None
 
     def _is_settled(self, slot: JobSlot) -> bool:
         if slot.is_working:
@@ -141,7 +145,6 @@ class Reconciler:
 
     def _advance(self, slot: JobSlot) -> None:
         try:
-            self._context.sessions.load(())
             self._replace(slot)
         finally:
             self._changed.set()
@@ -149,32 +152,34 @@ class Reconciler:
     def _replace(self, slot: JobSlot) -> None:
         running, wanted = slot.running, slot.wanted
         if running is not None:
-            failure = running.failure()
-            self._attempt(slot, running.stop)
+            failures: list[Failure | None] = []
+            self._try(slot, lambda: failures.append(running.failure()))
+            self._try(slot, running.stop)
             slot.running = None
-            if failure is not None and wanted == running.spec:
+            if failures and (failure := failures[0]) is not None and running.spec == wanted:
                 slot.restarts += 1
                 slot.last_error = failure.reason
-                self._back_off(slot, failure.reason)
-                slot.is_final = failure.is_final
-                return
+                if self._hold_back(slot, running.spec, failure):
+                    return
+                wanted = slot.wanted
         if wanted is None:
             slot.reason = None
             return
         fault("reconciler.before_start")
+        spec = wanted
 
         def start() -> None:
-            slot.running = _start(self._context, wanted)
+            slot.running = _start(self._context, spec)
             slot.reason = None
 
-        if self._attempt(slot, start):
+        problem = self._try(slot, start)
+        if problem is None:
             fault("reconciler.after_start")
-        elif slot.wanted != wanted:
-            # It failed at what nobody wants any more.
-            slot.retry_at, slot.delay, slot.is_final, slot.reason = 0.0, _FIRST_RETRY_SECONDS, False, None
+        elif not self._hold_back(slot, spec, problem):
+            slot.reason = None
 
-    def _attempt(self, slot: JobSlot, act: Callable[[], None]) -> bool:
-        """Does one thing to a job; a failure becomes its reason and is tried again later."""
+    def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
+        """Does one thing to a job; why it failed, if it did."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -182,17 +187,33 @@ class Reconciler:
         try:
             act()
         except StalledError as error:
-            self._back_off(slot, error.reason)
-            slot.is_final = error.is_final
+            return Failure(reason=error.reason, is_final=error.is_final)
         except SqlError as error:
-            self._back_off(slot, error.message)
+            return Failure(reason=error.message)
         except (PySparkException, Py4JError, FencedError, DeltaError, OSError) as error:
-            slot.last_error = first_line(str(error))
-            self._back_off(slot, slot.last_error)
+            slot.last_error = first_line(str(error)) or type(error).__name__
             logger.warning("%s: %s", slot.job_id, slot.last_error)
-        else:
+            return Failure(reason=slot.last_error)
+        except Exception as error:
+            # A job's edge: whatever a connector, Arrow or Spark raises here, the job is tried again later, its reason
+            # is told, and the other jobs go on. Unhandled, the job would be tried again at once and for ever.
+            reason = f"{type(error).__name__}: {first_line(str(error))}"
+            logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
+            slot.last_error = reason
+            return Failure(reason=reason)
+        return None
+
+    def _hold_back(self, slot: JobSlot, spec: JobSpec, problem: Failure) -> bool:
+        """Tries ``spec`` again later, or not at all where that is final.
+
+        False where something else is wanted by now: what was found says nothing of that.
+        """
+        with self._deciding:
+            if slot.wanted != spec:
+                return False
+            self._back_off(slot, problem.reason)
+            slot.is_final = problem.is_final
             return True
-        return False
 
     def _back_off(self, slot: JobSlot, reason: str) -> None:
         slot.reason = reason
@@ -253,7 +274,7 @@ class Reconciler:
                 wait([slot.work])
         for slot in self._slots.values():
             if slot.running is not None:
-                self._attempt(slot, slot.running.stop)
+                self._try(slot, slot.running.stop)
                 slot.running = None
         if not is_owner:
             return
@@ -276,10 +297,8 @@ class Reconciler:
         def work() -> None:
             running, slot.running = slot.running, None
             if running is not None:
-                self._attempt(slot, running.stop)
-            if slot.wanted == spec:
-                self._back_off(slot, error.reason)
-                slot.is_final = error.is_final
+                self._try(slot, running.stop)
+            self._hold_back(slot, spec, Failure(reason=error.reason, is_final=error.is_final))
             self._changed.set()
 
         with self._turn:
@@ -291,11 +310,6 @@ class Reconciler:
         return [
             slot.object_id for slot in self._slots.values() if isinstance(slot.wanted, IngestSpec) and not slot.is_final
         ]
-
-    def running_source(self, source: SourceRecord) -> Ingest | None:
-        """The running reader of a source in this process."""
-        slot = self._slots.get(f"ingest-{source.id}")
-        return slot.running if slot is not None and isinstance(slot.running, Ingest) else None
 
 
 def _start(context: Context, spec: JobSpec) -> Job:

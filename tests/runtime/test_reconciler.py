@@ -1,0 +1,104 @@
+"""The reconciler's loop: what it does with jobs that fail in starting, in running and in stopping."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.runtime import reconciler as module
+from rw_sql.runtime.job import Failure, StalledError
+from tests.runtime.jobs import Jobs, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    return Jobs(tmp_path / "warehouse", monkeypatch)
+
+
+def test_what_nobody_expected_stalls_the_job_and_is_tried_again_later(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.05)
+    jobs.start_error["mv-1"] = ValueError("no such thing")
+    view, other = jobs.put_view("a"), jobs.put_view("b")
+    assert (view.id, other.id) == (1, 2)
+    with caplog.at_level(logging.ERROR):
+        jobs.reach(lambda: jobs.starts.count(jobs.starts[0]) > 2 if jobs.starts else False, "three tries")
+    status = jobs.status("mv-1")
+    assert status is not None
+    assert (status.state, status.reason) == ("STALLED", "ValueError: no such thing")
+    running = jobs.status("mv-2")
+    assert running is not None
+    assert running.state == "RUNNING"
+    assert [record.exc_info is not None for record in caplog.records][:2] == [True, False]
+
+
+def test_a_job_that_fails_unexpectedly_holds_up_no_statement(jobs: Jobs) -> None:
+    jobs.start_error["mv-1"] = KeyError("column")
+    jobs.put_view("a")
+    epoch = jobs.metastore.snapshot().epoch
+    jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the epoch is applied")
+    assert len(jobs.starts) == 1
+
+
+def test_a_job_that_cannot_be_stopped_is_left_and_started_anew(jobs: Jobs) -> None:
+    view = jobs.put_view("a")
+    jobs.reach(lambda: "mv-1" in jobs.jobs, "it runs")
+    first = jobs.jobs["mv-1"]
+    first.stop_error = TypeError("not now")
+    jobs.change(view)
+    jobs.reach(lambda: jobs.jobs["mv-1"] is not first, "it runs anew")
+    jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
+
+
+def test_a_final_failure_does_not_reach_what_a_statement_wants_meanwhile(jobs: Jobs) -> None:
+    view = jobs.put_view("a")
+    jobs.reach(lambda: "mv-1" in jobs.jobs, "it runs")
+    first = jobs.jobs["mv-1"]
+    first.may_stop.clear()
+    first.problem = Failure(reason="RECREATED", is_final=True)
+    jobs.reach(first.is_stopping.is_set, "it is being stopped")
+    jobs.change(view)
+    jobs.reconciler.reconcile()
+    first.may_stop.set()
+    jobs.reach(lambda: jobs.jobs["mv-1"] is not first, "what is wanted now was started")
+
+
+def test_a_final_failure_stays_until_a_statement_changes_the_job(jobs: Jobs) -> None:
+    view = jobs.put_view("a")
+    jobs.reach(lambda: "mv-1" in jobs.jobs, "it runs")
+    first = jobs.jobs["mv-1"]
+    first.problem = Failure(reason="RECREATED", is_final=True)
+    jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "STALLED", "it is stalled")
+    for _ in range(3):
+        jobs.reconciler.reconcile()
+    assert len(jobs.starts) == 1
+    jobs.change(view)
+    jobs.reach(lambda: len(jobs.starts) == 2, "it is tried again")
+
+
+def test_a_stall_found_outside_does_not_reach_what_a_statement_wants_meanwhile(jobs: Jobs) -> None:
+    view = jobs.put_view("a")
+    jobs.reach(lambda: "mv-1" in jobs.jobs, "it runs")
+    first = jobs.jobs["mv-1"]
+    first.may_stop.clear()
+    jobs.reconciler.stall(first.spec, StalledError("ORPHAN", is_final=True))
+    wait_until(first.is_stopping.is_set, "it is being stopped")
+    jobs.change(view)
+    jobs.reconciler.reconcile()
+    first.may_stop.set()
+    jobs.reach(lambda: jobs.jobs["mv-1"] is not first, "what is wanted now was started")
+    jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
+
+
+def test_a_dropped_job_stops_and_is_forgotten(jobs: Jobs) -> None:
+    view = jobs.put_view("a")
+    jobs.reach(lambda: "mv-1" in jobs.jobs, "it runs")
+    epoch = jobs.drop(view)
+    jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the drop is applied")
+    assert jobs.jobs["mv-1"].is_stopped
