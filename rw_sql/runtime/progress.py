@@ -20,14 +20,18 @@ def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[di
 
 
 def committed_versions(warehouse: Warehouse, checkpoint: str) -> dict[str, int]:
-    """Per input table (by its Delta table id) the first version that is not wholly in the view; empty before any."""
+    """Per input table (by its Delta table id) the first version that is not wholly in the view; empty before any.
+
+    Of a table whose first, whole read takes several batches nothing is, until the last of them.
+    """
     committed = _batches(warehouse, f"{checkpoint}/commits")
     if not committed:
         return {}
     reached: dict[str, int] = {}
     for offset in _delta_offsets(warehouse, checkpoint, committed[-1]):
         table = offset["reservoirId"]
-        reached[table] = min(reached.get(table, offset["reservoirVersion"]), offset["reservoirVersion"])
+        version = 0 if offset.get("isStartingVersion") else offset["reservoirVersion"]
+        reached[table] = min(reached.get(table, version), version)
     return reached
 
 

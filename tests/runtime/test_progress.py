@@ -1,0 +1,61 @@
+"""How far a view has come, told from its checkpoint's files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.progress import committed_versions, planned_versions
+from rw_sql.runtime.storage import Warehouse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def offset(table: str, version: int, *, index: int = -1, is_first_read: bool = False) -> dict[str, object]:
+    """A Delta source's offset as Spark writes it."""
+    return {
+        "sourceVersion": 1,
+        "reservoirId": table,
+        "reservoirVersion": version,
+        "index": index,
+        "isStartingVersion": is_first_read,
+    }
+
+
+def write(checkpoint: Path, batch: int, *offsets: dict[str, object], is_committed: bool = True) -> None:
+    """One batch of a checkpoint."""
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+    lines = ["v1", "{}", *(json.dumps(each) for each in offsets)]
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+    if is_committed:
+        (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def test_nothing_is_reached_before_the_first_batch_is_committed(tmp_path: Path) -> None:
+    write(tmp_path, 0, offset("t", 7), is_committed=False)
+    assert committed_versions(Warehouse.at(str(tmp_path)), str(tmp_path)) == {}
+
+
+def test_nothing_is_reached_while_the_first_read_goes_on(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    write(tmp_path, 0, offset("t", 7, index=3, is_first_read=True))
+    write(tmp_path, 1, offset("t", 7, index=9, is_first_read=True))
+    assert committed_versions(warehouse, str(tmp_path)) == {"t": 0}
+    write(tmp_path, 2, offset("t", 8))
+    assert committed_versions(warehouse, str(tmp_path)) == {"t": 8}
+
+
+def test_of_a_table_that_is_read_twice_the_slower_reader_counts(tmp_path: Path) -> None:
+    write(tmp_path, 0, offset("t", 9), offset("t", 4), offset("u", 2, is_first_read=True))
+    assert committed_versions(Warehouse.at(str(tmp_path)), str(tmp_path)) == {"t": 4, "u": 0}
+
+
+def test_a_batch_after_the_first_read_names_its_versions(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    write(tmp_path, 0, offset("t", 7, index=3, is_first_read=True))
+    write(tmp_path, 1, offset("t", 8))
+    write(tmp_path, 2, offset("t", 10))
+    assert planned_versions(warehouse, str(tmp_path), 1) is None
+    assert planned_versions(warehouse, str(tmp_path), 2) == range(8, 10)
