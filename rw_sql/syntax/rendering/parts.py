@@ -102,14 +102,8 @@ def switches_text(**switches: str | bool | None) -> list[str]:
 
 
 def parameter_text(values: Sequence[ParameterValue]) -> str:
-    """A parameter's values, ``DEFAULT`` for none. A word that is no plain name is quoted."""
-    return ", ".join(_parameter(value) for value in values) or "DEFAULT"
-
-
-def _parameter(value: ParameterValue) -> str:
-    if isinstance(value, WordValue):
-        return value.text if value.text in ("true", "false", "null", "on") else quoted(value.text)
-    return value_text(value)
+    """A parameter's values, ``DEFAULT`` for none."""
+    return ", ".join(value_text(value) for value in values) or "DEFAULT"
 
 
 def column_text(column: ColumnDefinition) -> str:
