@@ -14,7 +14,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import NotedPosition, SourceRecord
 from rw_sql.plan.definitions import connector_of, source_definition
 from rw_sql.plan.desired import ingest_fragment, ingest_spec
-from rw_sql.plan.splits import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
+from rw_sql.plan.splits import AHEAD, EXPIRED, OK, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
 from rw_sql.runtime.decode import BUCKET, decode, log_schema
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
@@ -40,41 +40,58 @@ BATCH_RECORDS = 400_000
 NOTE_EVERY = 100
 """Positions are noted in the metastore every so many batches, so that recovery need not read far back."""
 
+DISCOVERING = "DISCOVERING"
+"""The first word of the reason of a reader that waits for its splits to be listed."""
+
 _MILLISECONDS_PER_HOUR = 3_600_000
 
 _RATE_INTERVAL_MS = 1000
 """With a rate limit batches start once a second: what one may read is the limit."""
 
 
-def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
-    """Raises StalledError where the upstream is not the one that the positions were taken from, with what to type."""
+def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
+    """Raises StalledError where the upstream does not answer, lacks what the source names, or nobody listed it yet."""
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
     if upstream.missing:
         raise StalledError(f"MISSING topic {', '.join(upstream.missing)}")
     if not splits:
-        raise StalledError("DISCOVERING the splits are not known yet")
-    by_status: dict[str, list[str]] = {}
+        raise StalledError(f"{DISCOVERING} the splits are not known yet")
+
+
+def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
+    """Raises StalledError where the upstream is not the one that the positions were taken from, with what to type.
+
+    Where in it the positions lie is not asked: of a reader that runs they are older than the look.
+    """
+    by_status = _by_status(splits, states, upstream)
+    for status in (OTHER_CLUSTER, RECREATED, ORPHAN):
+        if found := by_status.get(status):
+            raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {name}", is_final=True)
+
+
+def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
+    """Raises StalledError where a reader cannot start at the positions, with what to type."""
+    require_splits(splits, upstream)
+    require_same(name, splits, states, upstream)
+    by_status = _by_status(splits, states, upstream)
+    move = f"PAUSE SOURCE {name}; INJECT SOURCE OFFSETS {name} TO"
+    if found := by_status.get(EXPIRED):
+        lost = sum(upstream.splits[split].start - states[split].offset for split in found)
+        raise StalledError(f"{EXPIRED} {_few(found)}, {lost} records: {move} EARLIEST", is_final=True)
+    if found := by_status.get(AHEAD):
+        raise StalledError(f"{AHEAD} {_few(found)}: {move} LATEST", is_final=True)
+
+
+def _by_status(splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
     for split in splits:
-        by_status.setdefault(split_status(states.get(split), upstream.splits.get(split)), []).append(split)
-    reset = f"RESET SOURCE SPLITS {name}"
-    for status, hint in (
-        (OTHER_CLUSTER, reset),
-        (RECREATED, reset),
-        (ORPHAN, reset),
-        (EXPIRED, f"PAUSE SOURCE {name}; INJECT SOURCE OFFSETS {name} TO EARLIEST"),
-        (AHEAD, f"PAUSE SOURCE {name}; INJECT SOURCE OFFSETS {name} TO LATEST"),
-    ):
-        found = by_status.get(status, [])
-        if not found:
-            continue
-        lost = sum(
-            upstream.splits[split].start - states[split].offset
-            for split in found
-            if status == EXPIRED and split in upstream.splits
-        )
-        counted = f", {lost} records" if status == EXPIRED else ""
-        raise StalledError(f"{status} {', '.join(found[:8])}{counted}: {hint}", is_final=True)
+        found.setdefault(split_status(states.get(split), upstream.splits.get(split)), []).append(split)
+    return found
+
+
+def _few(splits: list[str]) -> str:
+    return ", ".join(splits[:8])
 
 
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
@@ -145,7 +162,10 @@ class Ingest:
 
     @staticmethod
     def start(context: Context, spec: IngestSpec) -> Ingest:
-        """Claims a run, fences earlier ones out of the log, reads the position, and starts. Raises StalledError."""
+        """Looks upstream, claims a run, fences earlier ones out of the log, reads the position, and starts.
+
+        Raises StalledError, and has written nothing where the upstream does not answer.
+        """
         snapshot = context.metastore.snapshot()
         source = snapshot.get(spec.source_id)
         if not isinstance(source, SourceRecord) or ingest_spec(snapshot, source) != spec:
@@ -153,6 +173,9 @@ class Ingest:
         statement = source_definition(spec.definition)
         kind = connector(connector_of(statement) or "")
         options = context.resolve(spec.options, snapshot)
+        # Before anything is written: while the upstream is away, each further try would leave a run and a fence.
+        upstream = kind.look(options)
+        require_splits(spec.splits, upstream)
         fault("ingest.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
@@ -170,8 +193,9 @@ class Ingest:
             partition_by=(BUCKET,),
         )
         states = read_positions(context.warehouse, context.metastore, snapshot, source).states
-        upstream = kind.look(options)
-        require_readable(source.name, spec.splits, states, upstream)
+        if any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in spec.splits):
+            # The look is older than the positions: an earlier run may have read on until the fence.
+            require_readable(source.name, spec.splits, states, kind.look(options))
         fault("ingest.after_position")
         job = Ingest(
             context=context,
