@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.private_files import private_file
@@ -10,6 +10,7 @@ from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import SecretRecord
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.options import source_options
+from rw_sql.runtime.applied import Applied
 from rw_sql.runtime.decode import log_schema
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.secrets import read_secret
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One attached warehouse in this process. ``owner`` is this process's name in the lease."""
+    """One attached warehouse in this process. ``owner`` is this process's name in the lease.
+
+    ``applied`` is what its jobs have come to, where this process runs them.
+    """
 
     warehouse: Warehouse
     metastore: Metastore
     sessions: SparkSessions
     owner: str
+    applied: Applied = field(default_factory=Applied)
 
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()

@@ -17,11 +17,12 @@ from rw_sql.plan.plan import ObjectChange, Plan, Table
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
 from rw_sql.runtime.lease import is_held, now_ms
+from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.world import World
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.gate import Question
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 20
 _LOOK_SECONDS = 0.05
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
+_HOLDS = (ast.PauseSource, ast.PauseAllSources, ast.ResumeSource, ast.ResumeAllSources)
 _UNSAFE = (ast.AlterSourceUnsafeSet, ast.ResetSourceSplits, ast.InjectSourceOffsets, ast.AlterConnectionOptions)
 
 
@@ -74,7 +76,8 @@ class Executor:
                 _, plan = self._plan(inner)
                 return explain_table(plan)
             case ast.Flush():
-                return _rows(flush(self._context, session.timeout))
+                discover_now = self._owner.discover_now if self._owner is not None else None
+                return _rows(flush(self._context, session.timeout, discover_now))
             case ast.Confirm():
                 return self._confirm(statement, session)
             case _:
@@ -144,20 +147,30 @@ class Executor:
 
     def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ObjectChange, ...]:
         """Waits for the owner where jobs are to change, and says what came of it."""
-        touches_jobs = any(not step.is_catalog for step in plan.steps)
+        jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
         notices: list[ObjectChange] = []
-        outcome = "applied"
-        if touches_jobs and not self.wait_applied(epoch, session.timeout):
-            outcome = "committed, not yet applied"
+        outcome = APPLIED
+        # A hold counts once the owner knows of it, also where nothing runs that it stops.
+        is_awaited = bool(jobs) or isinstance(plan.statement, _HOLDS)
+        if is_awaited and not self.wait_applied(epoch, session.timeout, jobs):
+            outcome = NOT_YET_APPLIED if jobs else APPLIED
+        if outcome == NOT_YET_APPLIED:
             notices.append(ObjectChange(object=plan.changes[0].object, change="NOTICE", detail=outcome))
-        elif touches_jobs:
+        elif jobs:
             notices += self._stalls(plan)
         fault("statement.applied")
-        if touches_jobs or plan.is_unsafe:
+        if jobs or plan.is_unsafe:
             duration = int((time.monotonic() - started) * 1000)
             self._context.metastore.record_outcome(epoch, outcome, duration)
+            if outcome == NOT_YET_APPLIED and self._is_applied(epoch):
+                # The owner came to it in between, and did not see this outcome yet.
+                self._context.metastore.record_outcome(epoch, APPLIED, duration)
         fault("statement.told")
         return tuple(notices)
+
+    def _is_applied(self, epoch: int) -> bool:
+        lease = self._context.metastore.runtime.lease()
+        return lease is not None and lease.applied_epoch >= epoch
 
     def _stalls(self, plan: Plan) -> list[ObjectChange]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
@@ -168,15 +181,18 @@ class Executor:
             if job in statuses and statuses[job].state == "STALLED"
         ]
 
-    def wait_applied(self, epoch: int, seconds: float) -> bool:
-        """Waits until the jobs' owner has applied an epoch; False at once where nobody owns, or after a while."""
+    def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
+        """Waits until the jobs' owner has applied an epoch; False at once where nobody owns, or after a while.
+
+        Where the owner is in this process only ``jobs`` are waited for (all where None).
+        """
         owner = self._owner
         deadline = time.monotonic() + seconds
         if owner is not None:
             owner.wake()
         while True:
             if owner is not None and owner.is_owner:
-                if owner.wait_applied(epoch, max(0.0, deadline - time.monotonic())):
+                if owner.wait_applied(epoch, max(0.0, deadline - time.monotonic()), jobs):
                     return True
             else:
                 lease = self._context.metastore.runtime.lease()

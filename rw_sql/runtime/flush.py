@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -12,30 +13,40 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, view_job
 from rw_sql.plan.plan import ObjectChange
+from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.delta_log import commit_versions, has_new_data, read_actions
+from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rw_sql.metastore import Snapshot
+    from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.metastore.records import JobStatus, MaterializedViewRecord
     from rw_sql.runtime.context import Context
 
 _LOOK_SECONDS = 0.05
+_ASK_SECONDS = 2.0
+_DROPPED = "dropped meanwhile"
+_PAUSED = "paused, not waited for"
 
 
-def flush(context: Context, timeout: float) -> tuple[ObjectChange, ...]:
-    """Waits; paused and stalled jobs are named, not waited for. Raises SqlError NOT_APPLIED_YET after ``timeout``."""
+def flush(
+    context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
+) -> tuple[ObjectChange, ...]:
+    """Waits; paused and stalled jobs are named, not waited for. Raises SqlError NOT_APPLIED_YET after ``timeout``.
+
+    ``discover_now`` asks the owner in this process to take up a source's new splits; one elsewhere does so by itself.
+    """
     deadline = time.monotonic() + timeout
     snapshot = context.metastore.snapshot()
     answers: list[ObjectChange] = []
     for source in snapshot.all("source"):
         if snapshot.readers_of(source.id):
-            answers.append(_flush_source(context, snapshot, source, deadline))
+            answers.append(_flush_source(context, source.id, deadline, discover_now))
     for view in snapshot.all("materialized_view"):
-        answers.append(_flush_view(context, snapshot, view, deadline))
+        answers.append(_flush_view(context, view, deadline))
     return tuple(answers) or (ObjectChange(object="", change="NOTHING", detail="no view reads any source"),)
 
 
@@ -54,33 +65,82 @@ def _stalled(context: Context, job: str) -> JobStatus | None:
     return status if status is not None and status.state == "STALLED" else None
 
 
-def _flush_source(context: Context, snapshot: Snapshot, source: SourceRecord, deadline: float) -> ObjectChange:
-    if holds_of(snapshot, source.id):
-        return ObjectChange(object=source.name, change="NOTICE", detail="paused, not waited for")
-    job = ingest_fragment(source.id)
-    kind = connector(source.connector)
-    upstream = kind.look(context.options_of(source, snapshot))
+def _flush_source(
+    context: Context, source_id: int, deadline: float, discover_now: Callable[[int], None] | None
+) -> ObjectChange:
+    snapshot = context.metastore.snapshot()
+    source = snapshot.get(source_id)
+    if not isinstance(source, SourceRecord):
+        return ObjectChange(object=f"source {source_id}", change="NOTICE", detail=_DROPPED)
+    if holds_of(snapshot, source_id):
+        return ObjectChange(object=source.name, change="NOTICE", detail=_PAUSED)
+    upstream = connector(source.connector).look(context.options_of(source, snapshot))
     if not upstream.is_reachable:
         return ObjectChange(object=source.name, change="NOTICE", detail=f"not waited for: {upstream.error}")
-    wanted = named_splits(snapshot, source, snapshot.splits(job))
-    ends = {
-        split: upstream.splits[split].end
-        for split in wanted
-        if split in upstream.splits and not upstream.splits[split].is_endless
-    }
-    stall: list[JobStatus] = []
+    if upstream.missing:
+        missing = ", ".join(f'"{topic}"' for topic in upstream.missing)
+        return ObjectChange(
+            object=source.name, change="NOTICE", detail=f"not waited for: the upstream has no topic {missing}"
+        )
+    arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
+    _wait(context, arrival.is_over, deadline, f'source "{source.name}" did not read to {_spell(arrival.ends)}')
+    if arrival.notice is not None:
+        return ObjectChange(object=source.name, change="NOTICE", detail=arrival.notice)
+    return ObjectChange(object=source.name, change="FLUSHED", detail=f"read to {_spell(arrival.ends)}")
 
-    def has_arrived() -> bool:
-        states = read_positions(context.warehouse, context.metastore, snapshot, source).states
-        if all(split in states and states[split].offset >= end for split, end in ends.items()):
+
+@dataclass(slots=True, kw_only=True)
+class _Arrival:
+    """Whether a source has read what an earlier look at its upstream showed, by the catalog as it is when asked.
+
+    ``notice`` says why that is not waited for any more.
+    """
+
+    context: Context
+    source_id: int
+    upstream: Upstream
+    discover_now: Callable[[int], None] | None
+    notice: str | None = None
+    asked_at: float = float("-inf")
+
+    @property
+    def ends(self) -> dict[str, int]:
+        return {name: split.end for name, split in self.upstream.splits.items() if not split.is_endless}
+
+    def is_over(self) -> bool:
+        context, snapshot = self.context, self.context.metastore.snapshot()
+        source = snapshot.get(self.source_id)
+        if not isinstance(source, SourceRecord):
+            self.notice = _DROPPED
             return True
-        stall[:] = [status] if (status := _stalled(context, job)) else []
-        return bool(stall)
+        if holds_of(snapshot, source.id):
+            self.notice = _PAUSED
+            return True
+        job = ingest_fragment(source.id)
+        wanted = named_splits(snapshot, source, self.upstream.splits)
+        assigned = snapshot.splits(job)
+        if any(split not in assigned for split in wanted):
+            self._discover()
+        else:
+            states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+            if all(self._has_arrived(states.get(split), self.upstream.splits[split]) for split in wanted):
+                return True
+        status = _stalled(context, job)
+        if status is None or (status.reason or "").startswith(DISCOVERING):
+            return False
+        self.notice = f"stalled, not waited for: {status.reason}"
+        return True
 
-    _wait(context, has_arrived, deadline, f'source "{source.name}" did not read to {_spell(ends)}')
-    if stall:
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"stalled, not waited for: {stall[0].reason}")
-    return ObjectChange(object=source.name, change="FLUSHED", detail=f"read to {_spell(ends)}")
+    def _has_arrived(self, state: SplitState | None, seen: UpstreamSplit) -> bool:
+        if state is None or identity_status(state, seen) != OK:
+            return False
+        return seen.is_endless or state.offset >= seen.end
+
+    def _discover(self) -> None:
+        now = time.monotonic()
+        if self.discover_now is not None and now - self.asked_at >= _ASK_SECONDS:
+            self.asked_at = now
+            self.discover_now(self.source_id)
 
 
 def _spell(ends: Mapping[str, int]) -> str:
@@ -96,7 +156,8 @@ def _last_data_version(context: Context, table: str) -> int:
     return -1
 
 
-def _flush_view(context: Context, snapshot: Snapshot, view: MaterializedViewRecord, deadline: float) -> ObjectChange:
+def _flush_view(context: Context, view: MaterializedViewRecord, deadline: float) -> ObjectChange:
+    snapshot = context.metastore.snapshot()
     wanted: dict[str, int] = {}
     for input_id in view.inputs:
         record = snapshot.get(input_id)
@@ -107,7 +168,12 @@ def _flush_view(context: Context, snapshot: Snapshot, view: MaterializedViewReco
     checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
     stall: list[JobStatus] = []
 
+    def is_dropped() -> bool:
+        return context.metastore.snapshot().get(view.id) is None
+
     def has_arrived() -> bool:
+        if is_dropped():
+            return True
         reached = committed_versions(context.warehouse, checkpoint)
         if all(reached.get(table, -1) > version for table, version in wanted.items()):
             return True
@@ -115,6 +181,8 @@ def _flush_view(context: Context, snapshot: Snapshot, view: MaterializedViewReco
         return bool(stall)
 
     _wait(context, has_arrived, deadline, f'materialized view "{view.name}" did not reach its inputs')
+    if is_dropped():
+        return ObjectChange(object=view.name, change="NOTICE", detail=_DROPPED)
     if stall:
         return ObjectChange(object=view.name, change="NOTICE", detail=f"stalled, not waited for: {stall[0].reason}")
     return ObjectChange(object=view.name, change="FLUSHED")

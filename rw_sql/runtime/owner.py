@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
-from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.plan.desired import IngestSpec, ingest_spec
 from rw_sql.plan.lower_source import take_up_new_topics
+from rw_sql.plan.options import source_options
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.ingest import require_readable
-from rw_sql.runtime.job import StalledError
+from rw_sql.runtime.ingest import require_same, require_splits
+from rw_sql.runtime.job import StalledError, first_line
 from rw_sql.runtime.lease import HEARTBEAT_SECONDS, renewed, try_take
 from rw_sql.runtime.reconciler import Reconciler
 from rw_sql.runtime.sweep import sweep
 from rw_sql.runtime.world import World
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from concurrent.futures import Future
 
     from rw_sql.metastore.records import Lease
@@ -41,6 +42,15 @@ DISCOVERY_SECONDS = 10.0
 """How often a running source's upstream is looked at for new, lost or re-created splits."""
 
 
+NOT_YET_APPLIED = "committed, not yet applied"
+"""The outcome of a statement that did not wait to the end; it becomes APPLIED when the owner comes to it."""
+
+APPLIED = "applied"
+"""The outcome of a statement whose jobs are as it wants them."""
+
+_MOST_DISCOVERIES = 4
+
+
 class Owner:
     """Takes the lease when it is free, then keeps the jobs as the catalog wants them, until :meth:`stop`."""
 
@@ -50,10 +60,13 @@ class Owner:
         self._lease_lock = threading.Lock()
         self._reconciler: Reconciler | None = None
         self._stopping = threading.Event()
-        self._applied = threading.Condition()
-        self._applied_epoch = -1
+        self._told_epoch = -1
+        self._ended = threading.Event()
+        self._why_ended = ""
         self._discoveries: dict[int, Future[None]] = {}
         self._next_discovery: dict[int, float] = {}
+        self._discovering = threading.BoundedSemaphore(_MOST_DISCOVERIES)
+        self._discovery_problems: dict[int, str] = {}
         self._thread = threading.Thread(target=self._run, name="rw_sql-owner", daemon=True)
         self._heart = threading.Thread(target=self._beat, name="rw_sql-heartbeat", daemon=True)
 
@@ -68,18 +81,28 @@ class Owner:
         """Whether this process runs the jobs now."""
         return self._lease is not None
 
+    @property
+    def why_ended(self) -> str | None:
+        """Why this process will never run the jobs again; None while it does or stands by."""
+        return self._why_ended if self._ended.is_set() else None
+
     def wake(self) -> None:
         """Tells the loop that something was committed."""
         reconciler = self._reconciler
         if reconciler is not None:
             reconciler.wake()
 
-    def wait_applied(self, epoch: int, seconds: float) -> bool:
-        """Waits until this owner has applied an epoch; False where it did not in time or lost the lease."""
-        with self._applied:
-            return self._applied.wait_for(lambda: self._applied_epoch >= epoch or not self.is_owner, seconds) and (
-                self._applied_epoch >= epoch
-            )
+    def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
+        """Waits until this owner has brought the jobs (all where None) to where an epoch wants them.
+
+        False where it did not in time or lost the lease.
+        """
+        return self._context.applied.wait(epoch, seconds, jobs=jobs, is_over=lambda: not self.is_owner)
+
+    def discover_now(self, source_id: int) -> None:
+        """Looks for new splits of a source as soon as it can, where this process runs the jobs."""
+        self._next_discovery[source_id] = 0.0
+        self.wake()
 
     def stop(self) -> None:
         """Stops the jobs, notes where they stood, and releases the lease."""
@@ -106,15 +129,19 @@ class Owner:
 
     def _run(self) -> None:
         # However the loop ends, the lease goes back: an owner that does nothing would keep everybody else from it.
+        self._why_ended = "the loop that runs the jobs failed unexpectedly"
         try:
             while not self._stopping.is_set():
                 if not self._context.sessions.is_alive():
+                    self._why_ended = "Spark has ended"
                     logger.error("Spark has ended: this process runs no jobs of %s", self._context.warehouse.uri)
                     return
                 self._pass()
+            self._why_ended = "it was stopped"
         finally:
             self._stopping.set()
             self._give_up()
+            self._ended.set()
 
     def _pass(self) -> None:
         try:
@@ -132,21 +159,37 @@ class Owner:
         if reconciler is None:
             return
         reconciler.reconcile()
+        self._context.applied.tell(reconciler.acted_epoch, reconciler.unsettled)
+        if self._reconciler is not reconciler:
+            self._context.applied.forget()
+            return
         self._tell_applied(reconciler.applied_epoch)
         self._discover(reconciler)
         reconciler.wait_changed(LOOK_SECONDS)
 
     def _tell_applied(self, epoch: int) -> None:
-        if epoch <= self._applied_epoch:
+        if epoch <= self._told_epoch:
             return
         fault("owner.before_applied")
+        before = self._lease.applied_epoch if self._lease is not None else epoch
         if not self._renew(epoch):
             return
+        self._told_epoch = epoch
         fault("owner.after_applied")
-        sweep(self._context, epoch)
-        with self._applied:
-            self._applied_epoch = epoch
-            self._applied.notify_all()
+        try:
+            self._complete_outcomes(before, epoch)
+            sweep(self._context, epoch)
+        except (SqlError, OSError, DeltaError) as error:
+            # What is left behind goes with the sweep after the next statement.
+            logger.warning("what was dropped could not be removed yet: %s", error)
+
+    def _complete_outcomes(self, before: int, epoch: int) -> None:
+        metastore = self._context.metastore
+        if epoch <= before:
+            return
+        for record in metastore.operations(limit=epoch - before):
+            if before < record.epoch <= epoch and record.outcome == NOT_YET_APPLIED:
+                metastore.record_outcome(record.epoch, APPLIED, record.duration_ms)
 
     def _renew(self, epoch: int) -> bool:
         """A heartbeat, with the epoch applied so far where that is newer; False where the lease is another's."""
@@ -161,8 +204,7 @@ class Owner:
         logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)
         if reconciler is not None:
             reconciler.stop_all(is_owner=False)
-        with self._applied:
-            self._applied.notify_all()
+        self._context.applied.forget()
         return False
 
     def _beat(self) -> None:
@@ -184,9 +226,8 @@ class Owner:
         except (SqlError, OSError, DeltaError) as error:
             logger.warning("the lease could not be released; it ends with this process: %s", error)
         finally:
-            with self._applied:
-                self._lease = None
-                self._applied.notify_all()
+            self._lease = None
+            self._context.applied.forget()
 
     def _discover(self, reconciler: Reconciler) -> None:
         now = time.monotonic()
@@ -194,12 +235,15 @@ class Owner:
             work = self._discoveries.get(source_id)
             if (work is not None and not work.done()) or now < self._next_discovery.get(source_id, 0.0):
                 continue
-            is_known = source_id in self._next_discovery
+            if source_id not in self._next_discovery and self._has_splits(source_id):
+                self._next_discovery[source_id] = now + DISCOVERY_SECONDS
+                continue
+            if not self._discovering.acquire(blocking=False):
+                return
             self._next_discovery[source_id] = now + DISCOVERY_SECONDS
-            if is_known or not self._has_splits(source_id):
-                self._discoveries[source_id] = run_in_background(
-                    partial(self._discover_one, source_id), f"discovery-{source_id}"
-                )
+            self._discoveries[source_id] = run_in_background(
+                partial(self._discover_one, source_id), f"discovery-{source_id}"
+            )
 
     def _has_splits(self, source_id: int) -> bool:
         snapshot = self._context.metastore.snapshot()
@@ -208,6 +252,21 @@ class Owner:
         return isinstance(spec, IngestSpec) and bool(spec.splits)
 
     def _discover_one(self, source_id: int) -> None:
+        problem = ""
+        try:
+            self._look_after(source_id)
+        except SqlError as error:
+            problem = error.message
+        except Exception as error:  # noqa: BLE001
+            # A connector's edge: whatever its client raises, the next tick tries again, and it is said once.
+            problem = f"{type(error).__name__}: {first_line(str(error))}"
+        finally:
+            self._discovering.release()
+        if problem and self._discovery_problems.get(source_id) != problem:
+            logger.warning("source %d could not be looked after: %s", source_id, problem)
+        self._discovery_problems[source_id] = problem
+
+    def _look_after(self, source_id: int) -> None:
         """Takes up new splits, and stalls a reader whose upstream is no longer the one it knows."""
         metastore = self._context.metastore
         snapshot = metastore.snapshot()
@@ -216,11 +275,12 @@ class Owner:
         if not isinstance(source, SourceRecord) or spec is None:
             return
         world = World(self._context, snapshot)
-        stands = world.positions(source_id)
-        upstream = connector(source.connector).look(self._context.options_of(source, snapshot))
+        # The same look that the taking up below is answered with.
+        upstream = world.look(source.connector, source_options(snapshot, source))
         if upstream.is_reachable and spec.splits:
             try:
-                require_readable(source.name, spec.splits, stands.states, upstream)
+                require_splits(spec.splits, upstream)
+                require_same(source.name, spec.splits, world.positions(source_id).states, upstream)
             except StalledError as error:
                 if self._reconciler is not None:
                     self._reconciler.stall(spec, error)

@@ -84,6 +84,11 @@ class Reconciler:
         self._is_closed = False
         self._has_reported = False
         self.applied_epoch = -1
+        """The newest epoch at which every job was as wanted."""
+        self.acted_epoch = -1
+        """The newest epoch that was acted on."""
+        self.unsettled: frozenset[str] = frozenset()
+        """The jobs that are not as ``acted_epoch`` wants them yet; what is in neither has been reported."""
 
     def reconcile(self) -> None:
         """One pass: never blocks on a job. After it, ``applied_epoch`` tells how far the world has come.
@@ -104,9 +109,10 @@ class Reconciler:
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Asked before the report is written: what counts as applied was reported.
-        is_settled = all(self._is_settled(slot) for slot in self._slots.values())
+        unsettled = frozenset(job_id for job_id, slot in self._slots.items() if not self._is_settled(slot))
         self._report()
-        if is_settled:
+        self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
+        if not unsettled:
             self.applied_epoch = self._wanted_epoch
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.wanted is None]:
             if self._reported[job_id].state == "STOPPED":

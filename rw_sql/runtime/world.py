@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import JobStatus
+    from rw_sql.plan.options import PlannedOptions
     from rw_sql.plan.requests import Asking, Request
     from rw_sql.runtime.context import Context
 
@@ -74,10 +75,7 @@ class World:
         context = self._context
         match request:
             case LookAtUpstream():
-                if request not in self._looks:
-                    options = context.resolve(request.options, self._snapshot, request.candidates)
-                    self._looks[request] = connector(request.connector).look(options)
-                return self._looks[request]
+                return self._look(request)
             case SealSecret(name=name, value=value):
                 return seal(name, value)
             case OpenSecret(secret=secret):
@@ -103,6 +101,16 @@ class World:
             case _:
                 assert_never(request)
 
+    def look(self, kind: str, options: PlannedOptions) -> Upstream:
+        """What lowering sees where it looks at the same upstream: one look for both."""
+        return self._look(LookAtUpstream(connector=kind, options=options))
+
+    def _look(self, request: LookAtUpstream) -> Upstream:
+        if request not in self._looks:
+            options = self._context.resolve(request.options, self._snapshot, request.candidates)
+            self._looks[request] = connector(request.connector).look(options)
+        return self._looks[request]
+
     def positions(self, source_id: int) -> Positions:
         """Where a source's reader stands; nowhere where there is no such source."""
         source = self._snapshot.get(source_id)
@@ -122,11 +130,14 @@ class World:
         if lease is None or not is_held(lease, is_local=self._context.warehouse.is_local, now_ms=now_ms()):
             return {job: replace(status, state="STOPPED", run=None) for job, status in statuses.items()}
         for pause in self._snapshot.all("pause"):
-            if self._snapshot.object_epoch(pause.id) <= lease.applied_epoch:
+            epoch = self._snapshot.object_epoch(pause.id)
+            if epoch <= lease.applied_epoch:
                 continue
             for source in self._snapshot.all("source"):
                 status = statuses.get(ingest_fragment(source.id))
-                if status is not None and pause.source_id in (None, source.id):
+                if status is None or pause.source_id not in (None, source.id):
+                    continue
+                if not self._context.applied.holds(epoch, [status.job]):
                     statuses[status.job] = replace(status, state="STOPPING")
         return statuses
 
