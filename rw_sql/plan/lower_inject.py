@@ -132,7 +132,12 @@ def _wanted(statement: InjectSourceOffsets, chosen: tuple[str, ...], upstream: U
             for entry in target.entries
         )
     if isinstance(target, InjectFromFile):
-        text = yield from file_text(target.path)
+        try:
+            text = yield from file_text(target.path)
+        except SqlError as error:
+            error.span = error.span or target.span
+            error.hint = error.hint or "give a path or URI that this process can read"
+            raise
         return _read_file(text, target.path, target.span)
     if isinstance(target, InjectTo):
         missing = [split for split in chosen if split not in upstream.splits]

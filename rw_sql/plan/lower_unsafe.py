@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, UNKNOWN_PROPERTY, UNKNOWN_SPLIT, SqlError
 from rw_sql.metastore.records import (
     FORGOTTEN,
@@ -126,7 +127,9 @@ def _check_merged(statement: AlterSourceUnsafeSet, snapshot: Snapshot, merged: C
     except SqlError as error:
         written = [span for option in statement.set_options for span in (option.span, option.value.span)]
         if error.span not in written:
-            error.span = statement.name.span
+            unset = {key.key: key.span for key in statement.unset_options}
+            error.span = unset.get(error.key, statement.name.span) if isinstance(error, OptionError) else None
+            error.span = error.span or statement.name.span
         raise
 
 

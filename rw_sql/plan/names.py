@@ -89,6 +89,10 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     """The error for a name that no object of that kind has."""
     near = near_names(name.last, (record.name for record in snapshot.all(kind)))
     listing = f"{_LISTED_BY[kind]} lists all"
+    other = find_relation(snapshot, name.last) if kind in RELATION_KINDS else None
+    if other is not None:
+        listing = f'"{name.last}" is a {spoken(other.kind)}; {listing}'
+        near = []
     hint = f'did you mean "{near[0]}"? {listing}' if near else listing
     return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.last}" does not exist', span=name.span, hint=hint)
 

@@ -17,7 +17,7 @@ from rw_sql.errors import (
 )
 from rw_sql.plan.definitions import HIDDEN_COLUMNS, connector_of, include_name
 from rw_sql.plan.options import connection_of, plan_options, visible
-from rw_sql.syntax import canonical_type
+from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.statements import SecretValue
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
             raise SqlError(DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=span)
         seen.add(column_name)
     for column in statement.columns:
+        spark_type(column.data_type)  # raises at the type that Spark does not have
         if _holds_interval(column.data_type):
             raise SqlError(
                 UNSUPPORTED_TYPE,

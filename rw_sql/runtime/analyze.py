@@ -60,6 +60,8 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
                 hint=f"CAST({column.name} AS STRING), or to another type that can be stored",
             )
     schema = frame.schema.json()
+    if len({name.lower() for name in frame.columns}) < len(frame.columns):
+        return QueryAnalysis(schema=schema, keys=keys)  # refused by whoever asked, who can name the column
     try:
         Schema.from_json(schema)
     except (ValueError, TypeError) as error:
