@@ -2,150 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rw_sql.syntax.names import RESERVED
-from rw_sql.syntax.reading.types import LITERALS, TypeReader
+from rw_sql.syntax.reading.forms import FORMS, FormReader
+from rw_sql.syntax.reading.types import LITERALS
+from rw_sql.syntax.reading.words import (
+    AT,
+    BETWEEN,
+    INFIX,
+    IS,
+    LIKE,
+    LIKES,
+    NEED_ARGUMENTS,
+    NEVER_NAMES,
+    NO_COLUMNS,
+    NOT,
+    NUMBER_SUFFIXES,
+    OTHER,
+    POSTFIX,
+    SIGN,
+    STRING_PREFIXES,
+    WORD_POWERS,
+)
 from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-# Binding power, as in PostgreSQL: https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-PRECEDENCE
-_OR, _XOR, _AND, _NOT, _IS, _COMPARE, _LIKE, _BETWEEN, _OTHER, _PLUS, _TIMES, _POWER, _AT, _SIGN, _POSTFIX = range(
-    1, 16
-)
-
-_INFIX = {
-    **dict.fromkeys(("=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"), _COMPARE),
-    **dict.fromkeys(
-        [
-            "~",
-            "~*",
-            "!~",
-            "!~*",
-            "~~",
-            "~~*",
-            "!~~",
-            "!~~*",
-            "||",
-            "|",
-            "&",
-            "<<",
-            ">>",
-            "#",
-            "->",
-            "->>",
-            "#>",
-            "#>>",
-            "#-",
-            "@>",
-            "<@",
-            "?",
-            "?|",
-            "?&",
-            "@?",
-            "@@",
-            "^@",
-        ],
-        _OTHER,
-    ),
-    **dict.fromkeys(("+", "-"), _PLUS),
-    **dict.fromkeys(("*", "/", "%"), _TIMES),
-    "^": _POWER,
-}
-_LIKES = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
-_UNITS = frozenset(["YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
-_UNITS = _UNITS | {unit + "S" for unit in _UNITS}
-_NUMBER_SUFFIXES = frozenset({"L", "S", "Y", "D", "F", "BD"})
-_STRING_PREFIXES = frozenset({"R", "X", "B", "N"})
-_NEVER_NAMES = frozenset({"CAST", "EXISTS", "EXTRACT", "INTERVAL", "OVERLAY", "ROW", "SUBSTRING", "TRIM", "TRY_CAST"})
-_NEED_ARGUMENTS = frozenset(
-    [
-        "SUM",
-        "MIN",
-        "MAX",
-        "AVG",
-        "FIRST_VALUE",
-        "LAST_VALUE",
-        "LAG",
-        "LEAD",
-        "STRING_AGG",
-        "ARRAY_AGG",
-        "JSONB_AGG",
-        "BOOL_AND",
-        "BOOL_OR",
-        "STDDEV_POP",
-        "STDDEV_SAMP",
-        "VAR_POP",
-        "VAR_SAMP",
-        "PERCENTILE_CONT",
-        "PERCENTILE_DISC",
-        "APPROX_COUNT_DISTINCT",
-        "COLLECT_LIST",
-        "COLLECT_SET",
-        "COUNT",
-        "COALESCE",
-        "NULLIF",
-        "GREATEST",
-        "LEAST",
-        "ABS",
-        "ROUND",
-        "FLOOR",
-        "CEIL",
-        "LOWER",
-        "UPPER",
-        "LENGTH",
-        "TRIM",
-        "SUBSTR",
-        "REPLACE",
-        "EXPLODE",
-        "UNNEST",
-        "DATE_TRUNC",
-        "TO_CHAR",
-        "TO_TIMESTAMP",
-        "TUMBLE",
-        "HOP",
-        "SESSION",
-        "WINDOW",
-        "GENERATE_SERIES",
-    ]
-)
-"""Functions that nobody calls with nothing between the brackets."""
-_NO_COLUMNS = frozenset(
-    [
-        "CURRENT_CATALOG",
-        "CURRENT_DATABASE",
-        "CURRENT_DATE",
-        "CURRENT_ROLE",
-        "CURRENT_SCHEMA",
-        "CURRENT_TIME",
-        "CURRENT_TIMESTAMP",
-        "CURRENT_USER",
-        "LOCALTIME",
-        "LOCALTIMESTAMP",
-        "SESSION_USER",
-        "USER",
-    ]
-)
-"""Names that are values without a table."""
-_QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
-
-
-class ExpressionReader(TypeReader):
+class ExpressionReader(FormReader):
     """Reads expressions. Queries inside of them are the subclass's business."""
 
     __slots__ = ()
 
-    def subquery(self) -> None:
-        """Moves behind a query that may use the columns of those around it."""
-        raise NotImplementedError
-
     def expression(self) -> None:
         """Moves behind the longest expression that begins here. Raises SqlError INVALID_EXPRESSION, TOO_COMPLEX."""
-        self._operators(0)
+        self.operators(0)
 
-    def _operators(self, least: int) -> None:
+    def operators(self, least: int) -> None:
         self.deeper()
         self._prefix(least)
         while (power := self._power()) > least:
@@ -159,8 +49,8 @@ class ExpressionReader(TypeReader):
             return self._word_power(word)
         operator = self.operator()
         if operator in ("::", "[") or (operator == "." and self._is_field()):
-            return _POSTFIX
-        return _INFIX.get(operator, 0)
+            return POSTFIX
+        return INFIX.get(operator, 0)
 
     def _is_field(self) -> bool:
         """Whether a field of the value before may follow: ``(a).b``, ``f(x).b``, ``a[1].b``."""
@@ -173,13 +63,13 @@ class ExpressionReader(TypeReader):
         if word == "NOT":
             word = self.word(1)
             if word in ("IN", "BETWEEN"):
-                return _BETWEEN
-            return _LIKE if word in _LIKES or word == "SIMILAR" else 0
+                return BETWEEN
+            return LIKE if word in LIKES or word == "SIMILAR" else 0
         if word == "AT":
-            return _AT if self.word(1) == "TIME" and self.word(2) == "ZONE" else 0
+            return AT if self.word(1) == "TIME" and self.word(2) == "ZONE" else 0
         if word == "OPERATOR":
-            return _OTHER if self.peek(1).text == "(" else 0
-        return _WORD_POWERS.get(word, 0)
+            return OTHER if self.peek(1).text == "(" else 0
+        return WORD_POWERS.get(word, 0)
 
     def _infix(self, power: int) -> None:
         word = self.word()
@@ -197,7 +87,7 @@ class ExpressionReader(TypeReader):
             self._fields()
         else:
             self.has_lambda = self.has_lambda or operator == "->"
-            self._operators(power)
+            self.operators(power)
 
     def _word_infix(self, word: str, power: int) -> None:
         if word == "NOT":
@@ -205,29 +95,29 @@ class ExpressionReader(TypeReader):
             word = self.word()
         self.at += 1
         if word in ("AND", "OR", "XOR", "DIV"):
-            self._operators(power)
+            self.operators(power)
         elif word == "IS":
             self._is()
         elif word == "IN":
             self.expect_sign("(")
-            self._query_or_expressions()
+            self.query_or_expressions()
             self.expect_sign(")")
         elif word == "BETWEEN":
-            self._operators(_BETWEEN)
+            self.operators(BETWEEN)
             self.expect("AND")
-            self._operators(_BETWEEN)
+            self.operators(BETWEEN)
         elif word == "AT":
             self.at += 2
-            self._operators(power)
+            self.operators(power)
         elif word == "COLLATE":
             self.dotted_name()
         elif word == "OPERATOR":
             self._qualified_operator()
-            self._operators(power)
-        elif word in _LIKES or word == "SIMILAR":
+            self.operators(power)
+        elif word in LIKES or word == "SIMILAR":
             if word == "SIMILAR":
                 self.expect("TO")
-            self._operators(_LIKE)
+            self.operators(LIKE)
             if self.take("ESCAPE"):
                 self.string()
         # ISNULL and NOTNULL have nothing behind them.
@@ -237,7 +127,7 @@ class ExpressionReader(TypeReader):
         if self.take_one("TRUE", "FALSE", "UNKNOWN", "NULL"):
             return
         if self.take("DISTINCT", "FROM"):
-            self._operators(_IS)
+            self.operators(IS)
         elif self.take("JSON"):
             self.take_one("VALUE", "ARRAY", "OBJECT", "SCALAR")
             if self.take_one("WITH", "WITHOUT"):
@@ -259,7 +149,7 @@ class ExpressionReader(TypeReader):
             self.name()
             self.expect_sign(".")
         operator = self.operator()
-        if operator not in _INFIX:
+        if operator not in INFIX:
             self.fail("an operator")
         self.at += len(operator)
         self.expect_sign(")")
@@ -270,14 +160,14 @@ class ExpressionReader(TypeReader):
         token = self.peek()
         kind = token.kind
         if kind == WORD:
-            if token.upper == "NOT" and least > _NOT:
+            if token.upper == "NOT" and least > NOT:
                 self.refuse(f"syntax error at or near {token.text}", token)
             self._word_prefix(token.upper)
         elif kind == NUMBER:
             self.at += 1
             after = self.peek()
             if after.kind == WORD and after.start == token.end:
-                if after.upper not in _NUMBER_SUFFIXES:
+                if after.upper not in NUMBER_SUFFIXES:
                     self.refuse(f"trailing junk after numeric literal: {token.text}{after.text}", after)
                 self.at += 1
         elif kind == STRING:
@@ -291,14 +181,14 @@ class ExpressionReader(TypeReader):
         operator = self.operator()
         if operator == "(":
             self.at += 1
-            self._query_or_expressions()
+            self.query_or_expressions()
             self.expect_sign(")")
         elif operator in ("+", "-"):
             self.at += 1
-            self._operators(_SIGN)
+            self.operators(SIGN)
         elif operator in ("~", "@", "!", "|/", "||/", "!!"):
             self.at += len(operator)
-            self._operators(_OTHER)
+            self.operators(OTHER)
         elif operator == "|":
             self.at += 1
             self.has_lambda = True
@@ -310,7 +200,7 @@ class ExpressionReader(TypeReader):
         else:
             self.fail("an expression")
 
-    def _query_or_expressions(self) -> None:
+    def query_or_expressions(self) -> None:
         if self._begins_query():
             self.subquery()
         else:
@@ -340,7 +230,7 @@ class ExpressionReader(TypeReader):
     def _word_prefix(self, word: str) -> None:
         following = self.peek(1)
         if following.kind == STRING:
-            if word in _STRING_PREFIXES and following.start == self.peek().end:
+            if word in STRING_PREFIXES and following.start == self.peek().end:
                 self.at += 2
                 return
             if word.lower() in LITERALS and word != "INTERVAL":
@@ -350,13 +240,13 @@ class ExpressionReader(TypeReader):
             self.at += 1
         elif word == "NOT":
             self.at += 1
-            self._operators(_NOT)
+            self.operators(NOT)
         elif word == "CASE":
             self.at += 1
-            self._case()
+            self.case()
         elif word == "INTERVAL" and (following.kind in (STRING, NUMBER) or following.text in ("-", "+")):
             self.at += 1
-            self._interval()
+            self.interval()
         elif word in ("TIMESTAMP", "TIME") and self.word(1) in ("WITH", "WITHOUT") and self.word(2) == "TIME":
             self.data_type()
             self.string()
@@ -364,23 +254,23 @@ class ExpressionReader(TypeReader):
             self._call_form(word)
         elif word == "ARRAY" and following.text == "[":
             self.at += 1
-            self._array()
+            self.array()
         elif word == "MAP" and following.text == "{":
             self.at += 2
             if not self.take_sign("}"):
-                self.comma_separated(self._map_entry)
+                self.comma_separated(self.map_entry)
                 self.expect_sign("}")
         elif word == "AGGREGATE" and following.text == ":":
             self.at += 2
             self._name_or_call()
-        elif word in RESERVED or word in _NEVER_NAMES:
+        elif word in RESERVED or word in NEVER_NAMES:
             self.refuse(f"syntax error at or near {self.peek().text}", self.peek())
         else:
             self._name_or_call()
 
     def _call_form(self, word: str) -> None:
         """A word with a bracket behind it: a form with words inside, or a call."""
-        form = _FORMS.get(word)
+        form = FORMS.get(word)
         if form is not None:
             self.at += 2
             form(self)
@@ -388,7 +278,7 @@ class ExpressionReader(TypeReader):
         elif word == "OPERATOR":
             self.at += 1
             self._qualified_operator()
-            self._operators(_OTHER)
+            self.operators(OTHER)
         elif word in ("LEFT", "RIGHT", "WINDOW"):
             self.at += 1
             self._call()
@@ -396,137 +286,6 @@ class ExpressionReader(TypeReader):
             self.refuse(f"syntax error at or near {self.peek().text}", self.peek())
         else:
             self._name_or_call()
-
-    def _case(self) -> None:
-        if self.word() != "WHEN":
-            self.expression()
-        if self.word() != "WHEN":
-            self.fail("WHEN")
-        while self.take("WHEN"):
-            self.expression()
-            self.expect("THEN")
-            self.expression()
-        if self.take("ELSE"):
-            self.expression()
-        self.expect("END")
-
-    def _interval(self) -> None:
-        is_text = self.peek().kind == STRING
-        if is_text:
-            self.at += 1
-        else:
-            _ = self.take_sign("-") or self.take_sign("+")
-            if self.peek().kind not in (NUMBER, STRING):
-                self.fail("literal string")
-            self.at += 1
-        if self.word() in _UNITS:
-            self.at += 1
-            self._precision()
-            if self.take("TO"):
-                if self.word() not in _UNITS:
-                    self.fail("date/time field")
-                self.at += 1
-                self._precision()
-        elif not is_text or self._lacks_unit():
-            self.fail("date/time field")
-
-    def _lacks_unit(self) -> bool:
-        """``INTERVAL '1' word``: the word is a unit misspelled, and no alias."""
-        return self.tokens[self.at - 1].value.strip().isdigit() and bool(self.word()) and self.is_name()
-
-    def _precision(self) -> None:
-        if self.is_sign("(") and self.peek(1).kind == NUMBER:
-            self.at += 2
-            if self.take_sign(","):
-                self.at += 1
-            self.expect_sign(")")
-
-    def _array(self) -> None:
-        self.expect_sign("[")
-        if self.take_sign("]"):
-            return
-        self.deeper()
-        self.comma_separated(self._array if self.is_sign("[") else self.expression)
-        self.depth -= 1
-        self.expect_sign("]")
-
-    def _map_entry(self) -> None:
-        self.expression()
-        self.expect_sign(":")
-        self.expression()
-
-    # Forms with words inside, read between their brackets
-
-    def _cast(self) -> None:
-        self.expression()
-        self.expect("AS")
-        self.data_type()
-
-    def _exists(self) -> None:
-        self.subquery()
-
-    def _extract(self) -> None:
-        if self.peek().kind not in (WORD, STRING, QUOTED):
-            self.fail("date/time field")
-        self.at += 1
-        self.expect("FROM")
-        self.expression()
-
-    def _substring(self) -> None:
-        self.expression()
-        if self.take("FROM") or self.take_sign(","):
-            self.expression()
-        if self.take("FOR") or self.take_sign(","):
-            self.expression()
-
-    def _position(self) -> None:
-        self._operators(_BETWEEN)
-        if self.take_sign(","):
-            self.comma_separated(self.expression)
-            return
-        self.expect("IN")
-        self._operators(_BETWEEN)
-
-    def _overlay(self) -> None:
-        self.expression()
-        if self.take_sign(","):
-            self.comma_separated(self.expression)
-            return
-        self.expect("PLACING")
-        self.expression()
-        self.expect("FROM")
-        self.expression()
-        if self.take("FOR"):
-            self.expression()
-
-    def _trim(self) -> None:
-        self.take_one("BOTH", "LEADING", "TRAILING")
-        if not self.take("FROM"):
-            self.expression()
-            if not self.take("FROM"):
-                if self.take_sign(","):
-                    self.expression()
-                return
-        self.expression()
-        if self.take_sign(","):
-            self.expression()
-
-    def _row(self) -> None:
-        if not self.is_sign(")"):
-            self.comma_separated(self.expression)
-
-    def _array_of(self) -> None:
-        if not self.is_sign(")"):
-            self._query_or_expressions()
-
-    def _struct(self) -> None:
-        if not self.is_sign(")"):
-            self.comma_separated(self._struct_value)
-
-    def _struct_value(self) -> None:
-        self._wildcard_or_expression()
-        if self.take("AS"):
-            self.label()
 
     # Names and calls
 
@@ -538,11 +297,11 @@ class ExpressionReader(TypeReader):
             self.at += 1
             self.fail("an identifier or a '*' after '.'")
         if self.is_sign("("):
-            if self.peek(1).text == ")" and first.upper in _NEED_ARGUMENTS and self.at == begun + 1:
+            if self.peek(1).text == ")" and first.upper in NEED_ARGUMENTS and self.at == begun + 1:
                 self.at += 1
                 self.fail(f"an argument of {first.text}")
             self._call()
-        elif first.kind == WORD and first.upper not in _NO_COLUMNS:
+        elif first.kind == WORD and first.upper not in NO_COLUMNS:
             self.mentioned.append(first)
 
     def _fields(self) -> None:
@@ -592,9 +351,9 @@ class ExpressionReader(TypeReader):
         if self._begins_query():
             self.subquery()
         else:
-            self._wildcard_or_expression()
+            self.wildcard_or_expression()
 
-    def _wildcard_or_expression(self) -> None:
+    def wildcard_or_expression(self) -> None:
         """``*``, ``t.*``, ``(expression).*`` or an expression."""
         if self.wildcard():
             return
@@ -657,36 +416,6 @@ class ExpressionReader(TypeReader):
         if self.take("CURRENT", "ROW"):
             return
         if not self.take("UNBOUNDED"):
-            self._operators(_BETWEEN)
+            self.operators(BETWEEN)
         if not self.take_one("PRECEDING", "FOLLOWING"):
             self.fail("PRECEDING or FOLLOWING")
-
-
-_WORD_POWERS = {
-    "OR": _OR,
-    "XOR": _XOR,
-    "AND": _AND,
-    "IS": _IS,
-    "ISNULL": _IS,
-    "NOTNULL": _IS,
-    "IN": _BETWEEN,
-    "BETWEEN": _BETWEEN,
-    "SIMILAR": _LIKE,
-    "DIV": _TIMES,
-    "COLLATE": _SIGN,
-    **dict.fromkeys(_LIKES, _LIKE),
-}
-_FORMS: dict[str, Callable[[ExpressionReader], None]] = {
-    "CAST": ExpressionReader._cast,
-    "TRY_CAST": ExpressionReader._cast,
-    "EXISTS": ExpressionReader._exists,
-    "EXTRACT": ExpressionReader._extract,
-    "SUBSTRING": ExpressionReader._substring,
-    "POSITION": ExpressionReader._position,
-    "OVERLAY": ExpressionReader._overlay,
-    "TRIM": ExpressionReader._trim,
-    "ROW": ExpressionReader._row,
-    "ARRAY": ExpressionReader._array_of,
-    "STRUCT": ExpressionReader._struct,
-    **dict.fromkeys(_QUANTIFIERS, ExpressionReader._array_of),
-}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.reading.expressions import ExpressionReader
+from rw_sql.syntax.reading.reshaping import ReshapingReader
 from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rw_sql.syntax.scan import Token
 
@@ -86,7 +86,7 @@ _UNITS = frozenset(["YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"])
 _SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 
 
-class QueryReader(ExpressionReader):
+class QueryReader(ReshapingReader):
     """Reads queries, and the expressions in them."""
 
     __slots__ = ("within",)
@@ -216,7 +216,7 @@ class QueryReader(ExpressionReader):
             self.expression()
 
     def _item(self) -> None:
-        self._wildcard_or_expression()
+        self.wildcard_or_expression()
         before = self.tokens[self.at - 1]
         if before.text == "*" and before.kind not in (STRING, QUOTED):
             return
@@ -359,112 +359,12 @@ class QueryReader(ExpressionReader):
         else:
             self._as_of()
             self._sample()
-        if self._reshaping():
+        if self.reshaping():
             self._table_alias()
             return
         self._table_alias()
-        if self._reshaping():
+        if self.reshaping():
             self._table_alias()
-
-    def _reshaping(self) -> bool:
-        """Moves behind PIVOT, UNPIVOT and MATCH_RECOGNIZE; tells whether one was there."""
-        word = self.word()
-        if word == "UNPIVOT" and self.word(1) in ("INCLUDE", "EXCLUDE") and self.word(2) == "NULLS":
-            self.at += 2
-        if word not in _RESHAPING or self.peek(1).text != "(":
-            return False
-        self.at += 2
-        _RESHAPING[word](self)
-        self.expect_sign(")")
-        return True
-
-    def _pivot(self) -> None:
-        self.comma_separated(self._labelled)
-        self.expect("FOR")
-        self._names()
-        self.expect("IN")
-        self.in_parentheses(self._labelled)
-
-    def _unpivot(self) -> None:
-        self._names()
-        self.expect("FOR")
-        self.name()
-        self.expect("IN")
-        self.in_parentheses(self._labelled)
-
-    def _names(self) -> None:
-        if self.is_sign("("):
-            self.in_parentheses(self.name)
-        else:
-            self.name()
-
-    def _labelled(self) -> None:
-        self.expression()
-        if self.take("AS"):
-            self.label()
-
-    def _match_recognize(self) -> None:
-        if self.take("PARTITION", "BY"):
-            self.comma_separated(self.expression)
-        if self.take("ORDER", "BY"):
-            self.comma_separated(self.order_item)
-        if self.take("MEASURES"):
-            self.comma_separated(self._labelled)
-        _ = self.take("ONE", "ROW", "PER", "MATCH") or self.take("ALL", "ROWS", "PER", "MATCH")
-        if self.take("AFTER", "MATCH", "SKIP"):
-            self._skip()
-        self.expect("PATTERN")
-        self.expect_sign("(")
-        self._pattern()
-        self.expect_sign(")")
-        self.expect("DEFINE")
-        self.comma_separated(self._definition)
-
-    def _skip(self) -> None:
-        if self.take("PAST", "LAST", "ROW"):
-            return
-        self.expect("TO")
-        if not self.take("NEXT", "ROW"):
-            self.take_one("FIRST", "LAST")
-            self.name()
-
-    def _definition(self) -> None:
-        self.name()
-        self.expect("AS")
-        self.expression()
-
-    def _pattern(self) -> None:
-        self.deeper()
-        while True:
-            if self.take("PERMUTE"):
-                self.in_parentheses(self._pattern)
-            elif self.take_sign("("):
-                self._pattern()
-                self.expect_sign(")")
-            else:
-                self.name()
-            self._repeated()
-            if not self.take_sign("|") and not self.is_name() and not self.is_sign("("):
-                break
-        self.depth -= 1
-
-    def _repeated(self) -> None:
-        if self.take_sign("{"):
-            low = self._count()
-            if not self.take_sign(",") and not low:
-                self.fail("a number")
-            self._count()
-            self.expect_sign("}")
-        elif not (self.take_sign("*") or self.take_sign("+")):
-            self.take_sign("?")
-            return
-        self.take_sign("?")
-
-    def _count(self) -> bool:
-        if self.peek().kind != NUMBER:
-            return False
-        self.at += 1
-        return True
 
     def _table_function(self) -> None:
         self.at += 1
@@ -497,7 +397,7 @@ class QueryReader(ExpressionReader):
         self.expect_sign(")")
         if self.take_sign("-"):
             self.take("INTERVAL")
-            self._interval()
+            self.interval()
 
     def _sample(self) -> None:
         if self.take("TABLESAMPLE"):
@@ -524,10 +424,3 @@ class QueryReader(ExpressionReader):
             return
         if self.is_sign("("):
             self.in_parentheses(self.name)
-
-
-_RESHAPING: dict[str, Callable[[QueryReader], None]] = {
-    "PIVOT": QueryReader._pivot,
-    "UNPIVOT": QueryReader._unpivot,
-    "MATCH_RECOGNIZE": QueryReader._match_recognize,
-}

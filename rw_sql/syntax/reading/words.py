@@ -1,0 +1,81 @@
+"""Words and signs of expressions: how strongly operators bind, units of time, names that are none."""
+
+from __future__ import annotations
+
+# Binding power, as in PostgreSQL: https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-PRECEDENCE
+OR, XOR, AND, NOT, IS, COMPARE, LIKE, BETWEEN, OTHER, PLUS, TIMES, POWER, AT, SIGN, POSTFIX = range(1, 16)
+
+INFIX = {
+    **dict.fromkeys(("=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"), COMPARE),
+    **dict.fromkeys(
+        [
+            "~",
+            "~*",
+            "!~",
+            "!~*",
+            "~~",
+            "~~*",
+            "!~~",
+            "!~~*",
+            "||",
+            "|",
+            "&",
+            "<<",
+            ">>",
+            "#",
+            "->",
+            "->>",
+            "#>",
+            "#>>",
+            "#-",
+            "@>",
+            "<@",
+            "?",
+            "?|",
+            "?&",
+            "@?",
+            "@@",
+            "^@",
+        ],
+        OTHER,
+    ),
+    **dict.fromkeys(("+", "-"), PLUS),
+    **dict.fromkeys(("*", "/", "%"), TIMES),
+    "^": POWER,
+}
+LIKES = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
+UNITS = frozenset(["YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
+UNITS = UNITS | {unit + "S" for unit in UNITS}
+NUMBER_SUFFIXES = frozenset({"L", "S", "Y", "D", "F", "BD"})
+STRING_PREFIXES = frozenset({"R", "X", "B", "N"})
+NEVER_NAMES = frozenset({"CAST", "EXISTS", "EXTRACT", "INTERVAL", "OVERLAY", "ROW", "SUBSTRING", "TRIM", "TRY_CAST"})
+NEED_ARGUMENTS = frozenset({
+    "SUM", "MIN", "MAX", "AVG", "FIRST_VALUE", "LAST_VALUE", "LAG", "LEAD", "STRING_AGG", "ARRAY_AGG", "JSONB_AGG",
+    "BOOL_AND", "BOOL_OR", "STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "PERCENTILE_CONT", "PERCENTILE_DISC",
+    "APPROX_COUNT_DISTINCT", "COLLECT_LIST", "COLLECT_SET", "COUNT", "COALESCE", "NULLIF", "GREATEST", "LEAST", "ABS",
+    "ROUND", "FLOOR", "CEIL", "LOWER", "UPPER", "LENGTH", "TRIM", "SUBSTR", "REPLACE", "EXPLODE", "UNNEST",
+    "DATE_TRUNC", "TO_CHAR", "TO_TIMESTAMP", "TUMBLE", "HOP", "SESSION", "WINDOW", "GENERATE_SERIES",
+})  # fmt: skip
+"""Functions that nobody calls with nothing between the brackets."""
+NO_COLUMNS = frozenset({
+    "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_ROLE", "CURRENT_SCHEMA", "CURRENT_TIME",
+    "CURRENT_TIMESTAMP", "CURRENT_USER", "LOCALTIME", "LOCALTIMESTAMP", "SESSION_USER", "USER",
+})  # fmt: skip
+"""Names that are values without a table."""
+QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
+
+
+WORD_POWERS = {
+    "OR": OR,
+    "XOR": XOR,
+    "AND": AND,
+    "IS": IS,
+    "ISNULL": IS,
+    "NOTNULL": IS,
+    "IN": BETWEEN,
+    "BETWEEN": BETWEEN,
+    "SIMILAR": LIKE,
+    "DIV": TIMES,
+    "COLLATE": SIGN,
+    **dict.fromkeys(LIKES, LIKE),
+}
