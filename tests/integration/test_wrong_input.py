@@ -56,7 +56,7 @@ class Refusing:
     def hidden(self, text: str) -> str:
         for name, value in self.names.items():
             text = text.replace(value, "${" + name + "}")
-        return re.sub(r"CONFIRM '[0-9a-f]+'", "CONFIRM '${token}'", text)
+        return re.sub(r"(HINT: .*CONFIRM ')[0-9a-f]+('.* --confirm )[0-9a-f]+", r"\1${token}\2${token}", text)
 
 
 @pytest.fixture(scope="module")

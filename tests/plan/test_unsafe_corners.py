@@ -78,7 +78,7 @@ def test_the_caret_stays_in_the_statement() -> None:
     error = refused(world, "ALTER SOURCE s UNSAFE SET (scan.startup.mode = 'timestamp')")
     assert error.line == 1
     error = refused(world, "ALTER SOURCE s UNSAFE SET (topic = 'new'), UNSET (properties.bootstrap.server)")
-    assert (error.code, error.line, error.column) == ("RW207", 1, 14)
+    assert (error.code, error.line, error.column) == ("RW207", 1, 51)
 
 
 def test_resume_all_resolves_latest_for_what_it_frees() -> None:
