@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import logging
 import os
 import sys
 import threading
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rw_sql.environment import check_java
@@ -26,6 +29,7 @@ from rw_sql.runtime.context import Context
 from rw_sql.runtime.executor import Executor, SessionState
 from rw_sql.runtime.faults import fault, know_jvm
 from rw_sql.runtime.frames import frame_of
+from rw_sql.runtime.job import first_line
 from rw_sql.runtime.lease import new_owner_name
 from rw_sql.runtime.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.spark_sessions import ORIGINAL_SQL, SparkSessions, leave_dead_jvm
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 
     from rw_sql.syntax.script import ScriptStatement
     from rw_sql.syntax.statements import Name, Statement
+
+logger = logging.getLogger(__name__)
 
 WAREHOUSE_VARIABLE = "RW_SQL_WAREHOUSE"
 DEFAULT_WAREHOUSE = "./rw_warehouse"
@@ -81,8 +87,17 @@ class _Runtime:
         self.owner = Owner(self.context) if run_jobs else None
         self.executor = Executor(self.context, self.owner)
         self.users = 0
+        self.views: list[SparkViews] = []
         if self.owner is not None:
             self.owner.start()
+
+    def run_jobs(self) -> None:
+        """Lets this process run the jobs from now on, where a session attached without that before."""
+        if self.owner is None:
+            owner = Owner(self.context)
+            owner.start()
+            self.owner = owner
+            self.executor.owner = owner
 
     def stop(self) -> None:
         """Stops the warehouse's jobs in this process and gives the lease back."""
@@ -102,6 +117,7 @@ class Attached:
         self._state = SessionState(ask=_default_ask())
         self._next_look = 0.0
         self._views = SparkViews(runtime.context, spark)
+        runtime.views.append(self._views)
         self._views.register_catalog()
         self._views.refresh()
 
@@ -115,6 +131,17 @@ class Attached:
         """Whether this process runs the warehouse's jobs now."""
         owner = self._runtime.owner
         return owner is not None and owner.is_owner
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its Spark still runs."""
+        return self._runtime.context.sessions.is_alive()
+
+    @property
+    def why_ended(self) -> str | None:
+        """Why this process will not run the warehouse's jobs any more; None while it does, or stands by for it."""
+        owner = self._runtime.owner
+        return owner.why_ended if owner is not None else None
 
     @property
     def ask(self) -> Callable[[Question], bool] | None:
@@ -169,9 +196,13 @@ class Attached:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
-        snapshot = self._runtime.context.metastore.snapshot()
-        if not self._views.is_current(snapshot.epoch):
-            self._views.refresh()
+        # A plain statement is Spark's and needs no catalog of ours, wherever that has gone.
+        try:
+            snapshot = self._runtime.context.metastore.snapshot()
+            if not self._views.is_current(snapshot.epoch):
+                self._views.refresh()
+        except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
+            logger.warning("the catalog's views are not up to date: %s", first_line(str(error)))
 
 
 _lock = threading.RLock()
@@ -222,7 +253,8 @@ def _default_warehouse() -> str:
 def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool = True) -> Attached:
     """Teaches an existing session our statements: from now on ``spark.sql`` takes them.
 
-    Where nobody runs the jobs of the warehouse, this process does from now on (unless ``run_jobs=False``).
+    Where nobody runs the jobs of the warehouse, this process does from now on, unless every session of the process was
+    attached with ``run_jobs=False``.
     Raises SqlError DELTA_MISSING with the command line to use, where the session was built without Delta.
     """
     ended = _attached_to(spark)
@@ -234,6 +266,8 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
         present = _attached_to(spark)
         if present is not None:
             if present.warehouse == location.uri:
+                if run_jobs:
+                    present._runtime.run_jobs()
                 return present
             detach(spark)
         runtime = _runtimes.get(location.uri)
@@ -243,10 +277,13 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
         if runtime is None:
             runtime = _Runtime(spark, location, run_jobs=run_jobs)
             _runtimes[location.uri] = runtime
+        elif run_jobs:
+            runtime.run_jobs()
         runtime.users += 1
         attached = Attached(spark, runtime)
         setattr(spark, _ATTRIBUTE, attached)
         _wrap_sql()
+        _wrap_shell_sql(spark)
         return attached
 
 
@@ -259,6 +296,10 @@ def detach(spark: SparkSession) -> None:
         delattr(attached.spark, _ATTRIBUTE)
         runtime = attached._runtime
         runtime.users -= 1
+        runtime.views.remove(attached._views)
+        is_shared = attached._views.database in {views.database for views in runtime.views}
+        if attached.is_alive and not is_shared:
+            attached._views.remove()
         if runtime.users == 0:
             if _runtimes.get(attached.warehouse) is runtime:
                 del _runtimes[attached.warehouse]
@@ -324,6 +365,15 @@ def _wrap_sql() -> None:
 
     setattr(sql, ORIGINAL_SQL, original)
     SparkSession.sql = sql  # type: ignore[method-assign]
+
+
+def _wrap_shell_sql(spark: SparkSession) -> None:
+    """The pyspark shell bound its own ``sql`` before the class's method was wrapped: it is bound again."""
+    shell = sys.modules.get("__main__")
+    bound = getattr(shell, "sql", None)
+    is_of_spark = getattr(bound, "__self__", None) is spark
+    if is_of_spark and getattr(bound, "__func__", None) is getattr(SparkSession.sql, ORIGINAL_SQL):
+        setattr(shell, "sql", spark.sql)  # noqa: B010  # a name of the user's, unknown to type checkers
 
 
 def run_script(

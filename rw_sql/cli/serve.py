@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from types import FrameType
 
+import typer
 from rich.text import Text
 
 from rw_sql.cli.output import console_for
+
+_LOOK_SECONDS = 0.5
 
 
 def serve_until_told(*, warehouse: str | None) -> None:
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and gives the lease back.
 
-    Where another process owns the warehouse this one stands by and takes over when the other is gone.
+    Where another process owns the warehouse this one stands by and takes over when the other is gone. Ends with status
+    1 where it cannot run them any more, because Spark has ended.
     """
     told = threading.Event()
 
@@ -29,13 +34,23 @@ def serve_until_told(*, warehouse: str | None) -> None:
 
     console = console_for()
     spark = connect(warehouse)
+    attached = attach(spark, warehouse)
+    said: bool | None = None
     try:
-        attached = attach(spark, warehouse)
-        console.print(Text(f"serving {attached.warehouse}; SIGTERM or Ctrl-C stops"))
-        if not attached.is_owner:
-            console.print(Text("another process runs its jobs now; this one takes over when that one is gone"))
-        told.wait()
+        while not told.is_set() and attached.why_ended is None:
+            if attached.is_owner != said:
+                said = attached.is_owner
+                console.print(Text("serving; SIGTERM or Ctrl-C stops" if said else _STANDING_BY))
+            told.wait(_LOOK_SECONDS)
+        why = attached.why_ended
+        if why is not None:
+            console_for(sys.stderr).print(Text(f"{why}: this process cannot run the jobs any more"))
+            raise typer.Exit(1)
         console.print(Text("stopping"))
     finally:
         detach(spark)
-        spark.stop()
+        if attached.is_alive:
+            spark.stop()
+
+
+_STANDING_BY = "standing by: another process runs the jobs; SIGTERM or Ctrl-C stops"

@@ -59,11 +59,11 @@ class SessionState:
 
 
 class Executor:
-    """Statements of one attached warehouse, from any thread."""
+    """Statements of one attached warehouse, from any thread. ``owner`` is this process's, once it is to run jobs."""
 
     def __init__(self, context: Context, owner: Owner | None) -> None:
         self._context = context
-        self._owner = owner
+        self.owner = owner
 
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
@@ -76,7 +76,7 @@ class Executor:
                 _, plan = self._plan(inner)
                 return explain_table(plan)
             case ast.Flush():
-                discover_now = self._owner.discover_now if self._owner is not None else None
+                discover_now = self.owner.discover_now if self.owner is not None else None
                 return _rows(flush(self._context, session.timeout, discover_now))
             case ast.Confirm():
                 return self._confirm(statement, session)
@@ -186,7 +186,7 @@ class Executor:
 
         Where the owner is in this process only ``jobs`` are waited for (all where None).
         """
-        owner = self._owner
+        owner = self.owner
         deadline = time.monotonic() + seconds
         if owner is not None:
             owner.wake()

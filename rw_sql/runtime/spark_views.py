@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 CATALOG_DATABASE = "rw_catalog"
 
+_MARK = "rw_sql.warehouse"
+"""The property that tells our views from the user's own, and of which warehouse they are."""
+
 
 class SparkViews:
     """The Spark views of one attached warehouse in one session's current database. Follows the catalog's epochs."""
@@ -24,7 +27,7 @@ class SparkViews:
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
         self._spark = spark
-        self._database = spark.catalog.currentDatabase()
+        self.database = spark.catalog.currentDatabase()
         self._epoch = -1
         self._known: dict[str, MaterializedViewRecord] = {}
 
@@ -48,8 +51,7 @@ class SparkViews:
             return
         wanted = {view.name: view for view in snapshot.all("materialized_view")}
         for name in [name for name in self._known if name not in wanted]:
-            plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
-            del self._known[name]
+            self._drop(name)
         is_complete = True
         for name, view in wanted.items():
             if self._known.get(name) == view:
@@ -58,23 +60,44 @@ class SparkViews:
             if not self._context.warehouse.list_names(f"{path}/_delta_log"):
                 is_complete = False
                 continue
-            if name not in self._known and self._is_taken(name):
+            if self._warehouse_of(name) == "":
                 logger.warning(
                     "a table or view of your own hides materialized view %s; rename it to read the view", name
                 )
             else:
                 plain_sql(
-                    self._spark, f"CREATE OR REPLACE VIEW {self._qualified(name)} AS SELECT * FROM delta.`{path}`"
+                    self._spark,
+                    f"CREATE OR REPLACE VIEW {self._qualified(name)} "
+                    f"TBLPROPERTIES ('{_MARK}' = '{_quoted(self._context.warehouse.uri)}') "
+                    f"AS SELECT * FROM delta.`{path}`",
                 )
             self._known[name] = view
         if is_complete:
             self._epoch = snapshot.epoch
 
-    def _is_taken(self, name: str) -> bool:
+    def remove(self) -> None:
+        """Takes the views of this warehouse away again; ``rw_catalog`` and what is the user's own stay."""
+        for name in list(self._known):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        del self._known[name]
+        if self._warehouse_of(name) == self._context.warehouse.uri:
+            plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
+
+    def _warehouse_of(self, name: str) -> str | None:
+        """The warehouse that a view was made for, empty where it (or a table) is the user's; None where there is none.
+
+        Asked each time: a user may have put another in the place of ours.
+        """
         if not self._spark.catalog.tableExists(self._qualified(name)):
-            return False
-        found = self._spark.catalog.getTable(self._qualified(name))
-        return found.tableType != "VIEW"
+            return None
+        properties = plain_sql(self._spark, f"SHOW TBLPROPERTIES {self._qualified(name)}").collect()
+        return str(next((row[1] for row in properties if row[0] == _MARK), ""))
 
     def _qualified(self, name: str) -> str:
-        return f"`{self._database}`.`{name}`"
+        return f"`{self.database}`.`{name}`"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
