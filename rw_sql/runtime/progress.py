@@ -35,6 +35,11 @@ def committed_versions(warehouse: Warehouse, checkpoint: str) -> dict[str, int]:
     return reached
 
 
+def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
+    """The newest batch that was planned, -1 before any."""
+    return max(_batches(warehouse, f"{checkpoint}/offsets"), default=-1)
+
+
 def planned_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> range | None:
     """The versions of a single Delta input that a planned batch reads; None for a first, whole-table batch."""
     if batch == 0:

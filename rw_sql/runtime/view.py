@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.runtime.delta_log import added_rows, read_actions
+from rw_sql.runtime.delta_log import added_rows, last_batch, read_actions
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
-from rw_sql.runtime.progress import planned_versions
+from rw_sql.runtime.progress import newest_planned, planned_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,22 @@ def input_frame(context: Context, spark: SparkSession, given: ViewInput) -> Data
     if given.kind == "source":
         return frame.where("_rw_error IS NULL").select(*(f"`{name}`" for name in given.columns))
     return frame
+
+
+def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:
+    """Raises StalledError where the view holds batches that its checkpoint knows nothing of.
+
+    Spark would number its batches from 0 again, and those that the view holds already would be passed over in silence.
+    """
+    table = context.warehouse.data(spec.view_id, spec.generation)
+    done = last_batch(context.warehouse, table, spec.generation)
+    planned = newest_planned(context.warehouse, checkpoint)
+    if done > planned:
+        raise StalledError(
+            f"CHECKPOINT lost: {spec.name} holds batch {done}, its checkpoint "
+            f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
+            f"put the checkpoint back, or DROP MATERIALIZED VIEW {spec.name} and create it again"
+        )
 
 
 @dataclass(slots=True)
@@ -69,6 +85,8 @@ class View:
             source = snapshot.get(given.id)
             if isinstance(source, SourceRecord):
                 context.ensure_log(source)
+        checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
+        _require_checkpoint(context, spec, checkpoint)
         fault("view.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("view.after_claim")
@@ -86,7 +104,7 @@ class View:
             spec=spec,
             run=run.run,
             output=output,
-            checkpoint=context.warehouse.view_checkpoint(spec.view_id, spec.generation),
+            checkpoint=checkpoint,
             done=output.done,
             schema=pa.schema(output.table.schema().to_arrow()),
         )
@@ -115,23 +133,38 @@ class View:
             return
         with self.gate:
             fault("view.in_batch")
-            if self.spec.keys:
-                rows = frame.toArrow().cast(self.schema)
-                with self._turn():
-                    if rows.num_rows > LARGE_ROWS:
-                        large = frame.sparkSession.createDataFrame(rows)
-                        self.output.upsert_frame(large, self.spec.keys, batch)
-                    elif rows.num_rows:
-                        self.output.upsert_rows(rows, self.spec.keys, batch)
-            elif self._is_small(batch):
-                rows = frame.toArrow().cast(self.schema)
-                with self._turn():
-                    if rows.num_rows:
-                        self.output.append_rows(rows, batch)
+            if self._is_small(batch):
+                self._write_rows(frame, batch)
+            elif self.spec.keys:
+                self._upsert_measured(frame, batch)
             else:
                 with self._turn():
                     self.output.append_frame(frame, batch)
             fault("view.after_batch")
+
+    def _write_rows(self, frame: DataFrame, batch: int) -> None:
+        """Through the driver's memory and delta-rs."""
+        rows = frame.toArrow().cast(self.schema)
+        with self._turn():
+            if rows.num_rows and self.spec.keys:
+                self.output.upsert_rows(rows, self.spec.keys, batch)
+            elif rows.num_rows:
+                self.output.append_rows(rows, batch)
+
+    def _upsert_measured(self, frame: DataFrame, batch: int) -> None:
+        """A batch of unknown size is kept by Spark and counted before it is decided who merges it.
+
+        Kept also because a stateful batch must be computed once.
+        """
+        held = frame.persist()
+        try:
+            if held.count() <= LARGE_ROWS:
+                self._write_rows(held, batch)
+            else:
+                with self._turn():
+                    self.output.upsert_frame(held, self.spec.keys, batch)
+        finally:
+            held.unpersist()
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

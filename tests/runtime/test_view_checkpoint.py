@@ -1,0 +1,72 @@
+"""A view whose checkpoint is gone or older than its rows does not start."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+
+from rw_sql.metastore import Metastore
+from rw_sql.plan.desired import ViewSpec
+from rw_sql.runtime.context import Context
+from rw_sql.runtime.job import StalledError
+from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.view import _require_checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "id", "type": "integer", "nullable": True, "metadata": {}}]})
+SPEC = ViewSpec(
+    job="mv-1", view_id=1, name="counts", query="SELECT 1", schema=SCHEMA, keys=("id",), generation=1, inputs=()
+)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    warehouse = Warehouse.at(str(tmp_path))
+    metastore = Metastore.open(warehouse.uri)
+    return Context(warehouse=warehouse, metastore=metastore, sessions=cast("Any", None), owner="a test")
+
+
+def write_batches(context: Context, count: int, run: int = 1) -> None:
+    table = context.warehouse.data(SPEC.view_id, SPEC.generation)
+    output = JobOutput.open(context.warehouse, table, SCHEMA, job=SPEC.job, run=run, epoch=1)
+    for batch in range(count):
+        output.append_rows(pa.table({"id": pa.array([batch], pa.int32())}), batch)
+
+
+def plan_batches(checkpoint: Path, count: int) -> None:
+    (checkpoint / "offsets").mkdir(parents=True)
+    for batch in range(count):
+        (checkpoint / "offsets" / str(batch)).write_text("v1\n{}\n{}")
+
+
+def test_a_view_without_rows_needs_no_checkpoint(context: Context, tmp_path: Path) -> None:
+    _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+    write_batches(context, 0)
+    _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize("planned", [0, 2])
+def test_a_checkpoint_that_is_behind_the_rows_stalls_the_view(context: Context, tmp_path: Path, planned: int) -> None:
+    write_batches(context, 3)
+    plan_batches(tmp_path / "checkpoint", planned)
+    with pytest.raises(StalledError, match=r"counts holds batch 2, its checkpoint (is empty|ends at 1)"):
+        _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+
+
+def test_also_after_a_later_run_fenced_the_table(context: Context, tmp_path: Path) -> None:
+    write_batches(context, 3)
+    write_batches(context, 0, run=2)
+    with pytest.raises(StalledError, match="holds batch 2"):
+        _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+
+
+def test_a_checkpoint_that_planned_more_than_was_written_is_whole(context: Context, tmp_path: Path) -> None:
+    write_batches(context, 3)
+    plan_batches(tmp_path / "checkpoint", 4)
+    _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
