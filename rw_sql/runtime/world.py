@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
-from deltalake import DeltaTable
-
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.desired import ingest_fragment, view_job
+from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.requests import (
     AnalyzeQuery,
     FindOffsetsAt,
@@ -26,15 +24,12 @@ from rw_sql.plan.requests import (
     SealSecret,
 )
 from rw_sql.runtime.analyze import analyze
-from rw_sql.runtime.delta_log import added_rows, commit_versions, read_actions
+from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.positions import read_positions
-from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.secrets import read_secret, seal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import JobStatus
@@ -43,8 +38,6 @@ if TYPE_CHECKING:
     from rw_sql.runtime.context import Context
 
 T = TypeVar("T")
-
-_MOST_VERSIONS = 1000
 
 
 class World:
@@ -95,7 +88,7 @@ class World:
             case ReadOperations():
                 return context.metastore.operations(is_unsafe=request.is_unsafe, object_name=request.object_name)
             case MeasureLags():
-                return self._lags()
+                return measure_lags(context, self._snapshot)
             case AnalyzeQuery():
                 return analyze(context.sessions, request)
             case _:
@@ -140,42 +133,6 @@ class World:
                 if not self._context.applied.holds(epoch, [status.job]):
                     statuses[status.job] = replace(status, state="STOPPING")
         return statuses
-
-    def _lags(self) -> dict[str, int | None]:
-        """Records a source is behind its upstream; rows a view is behind its inputs."""
-        context, snapshot = self._context, self._snapshot
-        behind: dict[str, int | None] = {}
-        for source in snapshot.all("source"):
-            if not snapshot.readers_of(source.id):
-                continue
-            stands = read_positions(context.warehouse, context.metastore, snapshot, source)
-            upstream = connector(source.connector).look(context.options_of(source, snapshot))
-            known = [
-                max(0, split.end - stands.states[split.split].offset)
-                for split in upstream.splits.values()
-                if split.split in stands.states and not split.is_endless
-            ]
-            behind[ingest_fragment(source.id)] = sum(known) if upstream.is_reachable else None
-        for view in snapshot.all("materialized_view"):
-            reached = committed_versions(context.warehouse, context.warehouse.view_checkpoint(view.id, view.generation))
-            rows = [
-                self._rows_after(context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)), reached)
-                for id_ in view.inputs
-            ]
-            behind[view_job(view.id)] = None if None in rows else sum(row for row in rows if row is not None)
-        return behind
-
-    def _rows_after(self, table: str, reached: Mapping[str, int]) -> int | None:
-        """How many rows a table got since the version a view has reached; None where nobody can tell cheaply."""
-        warehouse = self._context.warehouse
-        versions = commit_versions(warehouse, table)
-        if not versions:
-            return 0
-        first = reached.get(str(DeltaTable(table).metadata().id)) if reached else None
-        if first is None or versions[-1] - first > _MOST_VERSIONS:
-            return None
-        added = [added_rows(read_actions(warehouse, table, version)) for version in versions if version >= first]
-        return None if None in added else sum(rows for rows in added if rows is not None)
 
 
 def _read_file(path: str) -> str:

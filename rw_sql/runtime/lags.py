@@ -1,0 +1,104 @@
+"""How far each job is behind what it reads."""
+
+from __future__ import annotations
+
+from concurrent.futures import wait
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import SqlError
+from rw_sql.plan.desired import ingest_fragment, named_splits, view_job
+from rw_sql.plan.splits import OK, identity_status
+from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.delta_log import added_rows, latest_version, read_actions
+from rw_sql.runtime.positions import read_positions
+from rw_sql.runtime.progress import committed_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.context import Context
+
+LOOK_SECONDS = 2.0
+"""How long all upstreams together may take to answer; what does not is not known."""
+
+_MOST_VERSIONS = 1000
+
+
+def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
+    """Records a source is behind its upstream, rows a view is behind its inputs; None where nobody can tell soon."""
+    behind: dict[str, int | None] = {}
+    sources = [source for source in snapshot.all("source") if snapshot.readers_of(source.id)]
+    looks = _looks(context, snapshot, sources)
+    for source in sources:
+        upstream = looks.get(source.id)
+        behind[ingest_fragment(source.id)] = (
+            None if upstream is None else _records_behind(context, snapshot, source, upstream)
+        )
+    for view in snapshot.all("materialized_view"):
+        reached = committed_versions(context.warehouse, context.warehouse.view_checkpoint(view.id, view.generation))
+        rows = [
+            _rows_after(context, context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)), reached)
+            for id_ in view.inputs
+        ]
+        behind[view_job(view.id)] = None if None in rows else sum(row for row in rows if row is not None)
+    return behind
+
+
+def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
+    """Looks at all upstreams at once, and takes what has come when the time is over."""
+    found: dict[int, Upstream] = {}
+
+    def look(source: SourceRecord, options: Mapping[str, str]) -> None:
+        found[source.id] = connector(source.connector).look(options, timeout=LOOK_SECONDS)
+
+    pending = []
+    for source in sources:
+        try:
+            options = context.options_of(source, snapshot)
+        except SqlError:  # a secret that cannot be read: the job's own reason says so
+            continue
+        pending.append(run_in_background(partial(look, source, options), f"lag-{source.id}"))
+    wait(pending, LOOK_SECONDS)
+    return dict(found)
+
+
+def _records_behind(context: Context, snapshot: Snapshot, source: SourceRecord, upstream: Upstream) -> int | None:
+    splits = named_splits(snapshot, source, snapshot.splits(ingest_fragment(source.id)))
+    if not upstream.is_reachable or upstream.missing or not splits:
+        return None
+    states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+    behind = 0
+    for split in splits:
+        state, seen = states.get(split), upstream.splits.get(split)
+        if state is None or seen is None or identity_status(state, seen) != OK:
+            return None
+        if not seen.is_endless:
+            behind += max(0, seen.end - state.offset)
+    return behind
+
+
+def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> int | None:
+    """How many rows a table got since the version a view has reached; None where nobody can tell cheaply."""
+    newest = latest_version(context.warehouse, table)
+    if newest < 0:
+        return 0
+    first = reached.get(str(DeltaTable(table).metadata().id)) if reached else None
+    if first is None or newest - first > _MOST_VERSIONS:
+        return None
+    rows = 0
+    for version in range(first, newest + 1):
+        try:
+            added = added_rows(read_actions(context.warehouse, table, version))
+        except FileNotFoundError:  # cleaned away: the view will not find it either
+            return None
+        if added is None:
+            return None
+        rows += added
+    return rows
