@@ -68,20 +68,49 @@ def _is_commit(name: str) -> bool:
     return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
 
 
-def commit_versions(warehouse: Warehouse, table: str) -> list[int]:
-    """The versions whose commit files are still there, ascending."""
-    return sorted(int(name[:20]) for name in warehouse.list_names(f"{table}/_delta_log") if _is_commit(name))
+# The newest version that was seen of each table, by its path.
+_seen: dict[str, int] = {}
 
 
 def latest_version(warehouse: Warehouse, table: str) -> int:
-    """The table's newest version, -1 where there is no table."""
-    return max(commit_versions(warehouse, table), default=-1)
+    """The table's newest version, -1 where there is no table.
+
+    On a local path a look at the version after the last one seen: a log of 100,000 commits takes half a second to list.
+    """
+    if not warehouse.is_local:
+        return _listed_version(warehouse, table)
+    version = _seen.get(table, -1)
+    if version < 0 or not warehouse.exists(_commit_path(table, version)):
+        version = _listed_version(warehouse, table)
+    while warehouse.exists(_commit_path(table, version + 1)):
+        version += 1
+    _seen[table] = version
+    return version
+
+
+def _listed_version(warehouse: Warehouse, table: str) -> int:
+    names = warehouse.list_names(f"{table}/_delta_log")
+    return max((int(name[:20]) for name in names if _is_commit(name)), default=-1)
+
+
+def _commit_path(table: str, version: int) -> str:
+    return f"{table}/_delta_log/{version:020d}.json"
 
 
 def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
     """The actions of one commit. Raises FileNotFoundError where its file is gone."""
-    text = warehouse.read_text(f"{table}/_delta_log/{version:020d}.json")
+    text = warehouse.read_text(_commit_path(table, version))
     return [json.loads(line) for line in text.splitlines() if line]
+
+
+def commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The commits whose files are still there, newest first, each with its actions; versions down to ``down_to``."""
+    for version in range(latest_version(warehouse, table), down_to - 1, -1):
+        try:
+            actions = read_actions(warehouse, table, version)
+        except FileNotFoundError:  # this one and all before it were cleaned away
+            return
+        yield version, actions
 
 
 def job_commit(actions: list[dict[str, Any]]) -> JobCommit | None:
@@ -95,10 +124,8 @@ def job_commit(actions: list[dict[str, Any]]) -> JobCommit | None:
 
 def job_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, JobCommit]]:
     """The jobs' commits, newest first, versions from the newest to ``down_to``."""
-    for version in reversed(commit_versions(warehouse, table)):
-        if version < down_to:
-            return
-        found = job_commit(read_actions(warehouse, table, version))
+    for version, actions in commits(warehouse, table, down_to=down_to):
+        found = job_commit(actions)
         if found is not None:
             yield version, found
 

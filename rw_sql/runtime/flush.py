@@ -14,7 +14,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, view_job
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.splits import OK, identity_status
-from rw_sql.runtime.delta_log import commit_versions, has_new_data, read_actions
+from rw_sql.runtime.delta_log import commits, has_new_data
 from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
@@ -150,8 +150,8 @@ def _spell(ends: Mapping[str, int]) -> str:
 
 def _last_data_version(context: Context, table: str) -> int:
     """The newest version that adds rows, -1 where none does."""
-    for version in reversed(commit_versions(context.warehouse, table)):
-        if has_new_data(read_actions(context.warehouse, table, version)):
+    for version, actions in commits(context.warehouse, table):
+        if has_new_data(actions):
             return version
     return -1
 

@@ -7,7 +7,6 @@ run's version 0, so that Spark skips whatever an older run still appends, and de
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,15 @@ if TYPE_CHECKING:
 
 SMALL_ROWS = 20_000
 """Batches of up to this many rows go through Arrow and delta-rs, larger ones through Spark."""
+
+TABLE_SETTINGS = {
+    # Commits are cleaned away only behind a checkpoint; this bounds how many a listing of a busy log meets.
+    "delta.checkpointInterval": "100",
+    # Where a job stands is noted elsewhere before that. A view that did not read for so long has to be made again.
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.enableExpiredLogCleanup": "true",
+}
+"""What every log and every view's table is made with."""
 
 _RUN_SHIFT = 32
 
@@ -62,7 +70,6 @@ class JobOutput:
         epoch: int,
         generation: int = 1,
         partition_by: Sequence[str] = (),
-        configuration: dict[str, str] | None = None,
     ) -> JobOutput:
         """Opens the table, making it if it is not there, and fences all earlier runs out of it."""
         try:
@@ -73,7 +80,7 @@ class JobOutput:
                 Schema.from_json(spark_schema),
                 mode="ignore",
                 partition_by=list(partition_by),
-                configuration=dict(configuration or {}),
+                configuration=dict(TABLE_SETTINGS),
             )
         output = JobOutput(
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
@@ -91,7 +98,7 @@ class JobOutput:
             self.table.update_incremental()
             seen = self.table.transaction_version(self.job)
             if seen is not None and seen >> _RUN_SHIFT >= self.run:
-                raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} holds {self.path}")
+                raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
             # Exact, since the fence is refused where anything was committed after the version it was read at.
             self.done = last_batch(self.warehouse, self.path, self.generation)
             commit = JobCommit(
@@ -132,13 +139,13 @@ class JobOutput:
         self.table.update_incremental()
         seen = self.table.transaction_version(self.job)
         if seen is None or seen >> _RUN_SHIFT != self.run or seen >= version:
-            raise FencedError(f"another run of {self.job} writes {self.path}")
+            raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def _require_written(self, version: int) -> None:
         """Spark passes over an append of a run that was fenced out without a word: the table tells."""
         self.table.update_incremental()
         if self.table.transaction_version(self.job) != version:
-            raise FencedError(f"another run of {self.job} took over {self.path}")
+            raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
         """Appends a batch through delta-rs. Raises FencedError where another run took over."""
@@ -153,7 +160,7 @@ class JobOutput:
                 commit_properties=self._properties(version, self._commit_of(batch, ranges or {})),
             )
         except CommitFailedError as error:
-            raise FencedError(f"another writer committed to {self.path}") from error
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
         fault("batch.after_append")
 
     def append_frame(self, frame: DataFrame, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
@@ -191,7 +198,7 @@ class JobOutput:
                 .execute()
             )
         except CommitFailedError as error:
-            raise FencedError(f"another writer committed to {self.path}") from error
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
         fault("batch.after_merge")
 
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
@@ -220,9 +227,3 @@ class JobOutput:
             spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
         fault("batch.after_merge")
         self._require_written(version)
-
-
-def schema_with(columns: Sequence[tuple[str, object]]) -> str:
-    """A Spark schema in JSON from (name, Spark JSON type) pairs, every column nullable."""
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns]
-    return json.dumps({"type": "struct", "fields": fields})

@@ -52,6 +52,10 @@ class Warehouse:
         """The text of a file. Raises FileNotFoundError."""
         return str(self.files.read_text(path, encoding="utf-8"))
 
+    def exists(self, path: str) -> bool:
+        """Whether a file is there. Only sure on a local path: elsewhere a listing may be remembered."""
+        return bool(self.files.exists(path))
+
     def list_names(self, folder: str) -> list[str]:
         """The names in a folder; none where it does not exist."""
         try:

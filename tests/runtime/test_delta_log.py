@@ -1,0 +1,87 @@
+"""What is read of a table's log: its newest version, and its commits from the newest back."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from rw_sql.runtime.delta_log import commits, job_commits, last_batch, latest_version
+from rw_sql.runtime.output import FencedError, JobOutput
+from rw_sql.runtime.storage import Warehouse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
+ROWS = pa.table({"id": pa.array([1], pa.int32())})
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse.at(str(tmp_path))
+
+
+def open_table(warehouse: Warehouse, run: int = 1) -> JobOutput:
+    return JobOutput.open(warehouse, warehouse.data(1, 1), SCHEMA, job="mv-1", run=run, epoch=1)
+
+
+def commit_file(table: str, version: int) -> str:
+    return f"{table}/_delta_log/{version:020d}.json"
+
+
+def test_the_newest_version_follows_commits_and_a_table_made_anew(warehouse: Warehouse) -> None:
+    table = warehouse.data(1, 1)
+    assert latest_version(warehouse, table) == -1
+    output = open_table(warehouse)
+    assert latest_version(warehouse, table) == 1
+    for batch in range(3):
+        output.append_rows(ROWS, batch)
+    assert latest_version(warehouse, table) == 4
+    shutil.rmtree(table)
+    assert latest_version(warehouse, table) == -1
+    open_table(warehouse)
+    assert latest_version(warehouse, table) == 1
+
+
+def test_the_newest_version_is_found_where_those_seen_were_cleaned_away(warehouse: Warehouse) -> None:
+    table = warehouse.data(1, 1)
+    output = open_table(warehouse)
+    assert latest_version(warehouse, table) == 1
+    for batch in range(5):
+        output.append_rows(ROWS, batch)
+    for version in range(4):
+        warehouse.remove(commit_file(table, version))
+    assert latest_version(warehouse, table) == 6
+    assert [version for version, _ in commits(warehouse, table)] == [6, 5, 4]
+    assert [version for version, _ in commits(warehouse, table, down_to=6)] == [6]
+
+
+def test_the_last_batch_is_found_behind_others_commits_and_a_fence(warehouse: Warehouse) -> None:
+    table = warehouse.data(1, 1)
+    output = open_table(warehouse)
+    output.append_rows(ROWS, 0)
+    output.append_rows(ROWS, 1)
+    write_deltalake(table, ROWS, mode="append")
+    assert last_batch(warehouse, table, 1) == 1
+    assert open_table(warehouse, run=2).done == 1
+    assert last_batch(warehouse, table, 1) == 1
+    assert [commit.batch for _, commit in job_commits(warehouse, table)] == [-1, 1, 0, -1]
+
+
+def test_a_table_keeps_a_bounded_log(warehouse: Warehouse) -> None:
+    open_table(warehouse)
+    settings = DeltaTable(warehouse.data(1, 1)).metadata().configuration
+    assert settings["delta.logRetentionDuration"] == "interval 7 days"
+    assert settings["delta.checkpointInterval"] == "100"
+
+
+def test_a_run_that_was_fenced_out_is_told_by_its_job(warehouse: Warehouse) -> None:
+    first = open_table(warehouse)
+    open_table(warehouse, run=2)
+    with pytest.raises(FencedError) as raised:
+        first.append_rows(ROWS, 0)
+    assert str(raised.value) == "another run of mv-1 has taken over from run 1"
