@@ -33,6 +33,7 @@ class SourceRecord:
 class MaterializedViewRecord:
     """A materialized view. ``inputs`` are the ids of the sources and views its query reads.
 
+    ``query`` is Spark SQL; ``dialect`` tells what the definition's query is written in, 'spark' or 'risingwave'.
     ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
     replaced (aggregates); empty where they are only appended.
     """
@@ -44,6 +45,7 @@ class MaterializedViewRecord:
     inputs: tuple[int, ...]
     schema: str
     keys: tuple[str, ...] = ()
+    dialect: str = "spark"
     generation: int = 1
     created_at_ms: int = 0
     kind: str = field(default="materialized_view", init=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.syntax import canonical_type, parse_statement, spark_type
+from rw_sql.syntax.dialect import watermark_delay
 from rw_sql.syntax.statements import (
     ConnectionValue,
     CreateConnection,
@@ -122,6 +123,13 @@ def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     name = connector_of(statement) or ""
     plain = tuple((column.name, spark_type(column.data_type)) for column in statement.columns)
     return plain + tuple((include_name(name, column), include_type(column)) for column in statement.include)
+
+
+def source_watermark(statement: CreateSource) -> tuple[str, str] | None:
+    """A source's watermark as Spark takes it: the column and how far it lags behind, ``('ts', '5 seconds')``."""
+    for watermark in statement.watermarks:
+        return watermark.column, watermark_delay(watermark)
+    return None
 
 
 def definition_of(record: SourceRecord) -> CreateSource:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import definition_of, source_columns
+from rw_sql.plan.definitions import definition_of, source_columns, source_watermark
 from rw_sql.plan.options import PlannedOptions, source_options, visible
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class ViewInput:
     kind: str
     generation: int
     columns: tuple[str, ...]
+    watermark: tuple[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +88,23 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[ViewI
     found = []
     for input_id in view.inputs:
         record = snapshot.get(input_id)
+        columns: tuple[str, ...] = ()
+        watermark = None
         if isinstance(record, SourceRecord):
-            columns = tuple(name for name, _ in source_columns(definition_of(record)))
-        elif isinstance(record, MaterializedViewRecord):
-            columns = ()
-        else:
+            statement = definition_of(record)
+            columns = tuple(name for name, _ in source_columns(statement))
+            watermark = source_watermark(statement)
+        elif not isinstance(record, MaterializedViewRecord):
             raise LookupError(f"view {view.name} reads object {input_id}, which is not in the catalog")
         found.append(
-            ViewInput(id=record.id, name=record.name, kind=record.kind, generation=record.generation, columns=columns)
+            ViewInput(
+                id=record.id,
+                name=record.name,
+                kind=record.kind,
+                generation=record.generation,
+                columns=columns,
+                watermark=watermark,
+            )
         )
     return tuple(found)
 

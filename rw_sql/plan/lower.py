@@ -46,8 +46,11 @@ def _told(statement: ast.Statement, what: str) -> Asking[Plan]:
     return Plan(statement=statement, changes=(ObjectChange(object="", change="NOTHING", detail=what),))
 
 
-def lower(statement: ast.Statement, snapshot: Snapshot) -> Asking[Plan]:
-    """The plan of one statement, asking the world by yielding requests. Raises SqlError; changes nothing."""
+def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark") -> Asking[Plan]:
+    """The plan of one statement, asking the world by yielding requests. Raises SqlError; changes nothing.
+
+    ``query_dialect`` is the SQL that the queries of views are written in: 'spark' or 'risingwave'.
+    """
     refused = unsupported(statement)
     if refused is not None:
         raise refused
@@ -71,7 +74,7 @@ def lower(statement: ast.Statement, snapshot: Snapshot) -> Asking[Plan]:
         case ast.InjectSourceOffsets():
             return lower_inject_source_offsets(statement, snapshot)
         case ast.CreateMaterializedView():
-            return lower_create_materialized_view(statement, snapshot)
+            return lower_create_materialized_view(statement, snapshot, query_dialect)
         case ast.DropMaterializedView():
             return lower_drop_materialized_view(statement, snapshot)
         case ast.CreateConnection():

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, INVALID_QUERY, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SourceRecord
-from rw_sql.plan.definitions import definition_of, source_columns
+from rw_sql.plan.definitions import definition_of, source_columns, source_watermark
 from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing
 from rw_sql.plan.names import find_relation, find_view, object_name, require_free, spark_query
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.requests import Asking, Relation, analysis, clock
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import render
+from rw_sql.syntax.dialect import to_spark
 from rw_sql.syntax.queries import table_names
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 def relation_of(record: ObjectRecord) -> Relation:
     """A source or view as a query sees it."""
     if isinstance(record, SourceRecord):
-        return Relation(name=record.name, columns=source_columns(definition_of(record)))
+        statement = definition_of(record)
+        return Relation(name=record.name, columns=source_columns(statement), watermark=source_watermark(statement))
     if isinstance(record, MaterializedViewRecord):
         return Relation(name=record.name, columns=schema_columns(record.schema))
     raise TypeError(f"{record.kind} {record.name} is not a relation")
@@ -54,21 +56,29 @@ def _ddl(kind: object) -> str:
             raise ValueError(f"not a Spark type in JSON: {kind!r}")
 
 
-def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: Snapshot) -> Asking[Plan]:
+def lower_create_materialized_view(
+    statement: CreateMaterializedView, snapshot: Snapshot, query_dialect: str
+) -> Asking[Plan]:
     """CREATE MATERIALIZED VIEW: its query must read a source or view and be one that Spark can keep up to date."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
     require_free(snapshot, statement.name)
-    if statement.columns or statement.options or statement.is_emit_on_window_close:
-        what = "a column list" if statement.columns else "WITH" if statement.options else "EMIT ON WINDOW CLOSE"
+    if statement.columns or statement.options:
+        what = "a column list" if statement.columns else "WITH"
         raise SqlError(
             NOT_SUPPORTED,
             f"{what} of CREATE MATERIALIZED VIEW is not supported yet",
             span=statement.name.span,
             hint="name the columns in the query with AS" if statement.columns else None,
         )
-    read = [find_relation(snapshot, table) for table in table_names(statement.query.text)]
+    closes = statement.is_emit_on_window_close
+    if query_dialect == "risingwave":
+        translated = to_spark(statement.query, is_emit_on_window_close=closes)
+        written, tables = translated.text, translated.tables
+    else:
+        written, tables = statement.query.text, table_names(statement.query.text)
+    read = [find_relation(snapshot, table) for table in tables]
     inputs = tuple(dict.fromkeys(record.id for record in read if record is not None))
     if not inputs:
         raise SqlError(
@@ -86,8 +96,8 @@ def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: 
                 span=statement.query.span,
                 hint="read its source instead",
             )
-    query = spark_query(statement.query.text, [record.name for record in records])
-    found = yield from analysis(query, tuple(relation_of(record) for record in records))
+    query = spark_query(written, [record.name for record in records])
+    found = yield from analysis(query, tuple(relation_of(record) for record in records), closes_windows=closes)
     if found.refusal is not None:
         raise SqlError(INVALID_QUERY, found.refusal, hint=found.hint, span=statement.query.span)
     names = [column for column, _ in schema_columns(found.schema)]
@@ -115,6 +125,7 @@ def lower_create_materialized_view(statement: CreateMaterializedView, snapshot: 
         inputs=inputs,
         schema=found.schema,
         keys=found.keys,
+        dialect=query_dialect,
         created_at_ms=(yield from clock()),
     )
     change = PutObject(record=record)

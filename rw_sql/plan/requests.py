@@ -104,18 +104,23 @@ class MeasureLags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A source or view as a query sees it: its name and its columns as Spark DDL types."""
+    """A source or view as a query sees it: its name, its columns as Spark DDL types, its watermark (column, delay)."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
+    watermark: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzeQuery:
-    """What Spark makes of a streaming query over ``relations``."""
+    """What Spark makes of a streaming query over ``relations``.
+
+    ``closes_windows``: a window's row comes once, when the watermark has passed its end (EMIT ON WINDOW CLOSE).
+    """
 
     query: str
     relations: tuple[Relation, ...]
+    closes_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +214,7 @@ def lags() -> Asking[dict[str, int | None]]:
     return _answer(dict, (yield MeasureLags()))
 
 
-def analysis(query: str, relations: tuple[Relation, ...]) -> Asking[QueryAnalysis]:
+def analysis(query: str, relations: tuple[Relation, ...], *, closes_windows: bool = False) -> Asking[QueryAnalysis]:
     """Asks what Spark makes of a query."""
-    return _answer(QueryAnalysis, (yield AnalyzeQuery(query=query, relations=relations)))
+    request = AnalyzeQuery(query=query, relations=relations, closes_windows=closes_windows)
+    return _answer(QueryAnalysis, (yield request))

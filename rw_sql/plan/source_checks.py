@@ -12,12 +12,15 @@ from rw_sql.errors import (
     INVALID_PROPERTY,
     MISSING_PROPERTY,
     NOT_SUPPORTED,
+    UNDEFINED_COLUMN,
     UNSUPPORTED_TYPE,
     SqlError,
+    near_names,
 )
 from rw_sql.plan.definitions import HIDDEN_COLUMNS, connector_of, include_name
 from rw_sql.plan.options import connection_of, plan_options, visible
 from rw_sql.syntax import canonical_type, spark_type
+from rw_sql.syntax.dialect import watermark_delay
 from rw_sql.syntax.statements import SecretValue
 
 if TYPE_CHECKING:
@@ -149,7 +152,6 @@ def _check_supported(statement: CreateSource) -> None:
         (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP SOURCE removes the source when you are done"),
         (statement.wildcard is not None, span, "* among the columns", "list the columns"),
         (bool(statement.constraints), span, "PRIMARY KEY of a source", "leave it out: a source only appends"),
-        (bool(statement.watermarks), span, "WATERMARK FOR", "leave it out"),
     )
     for is_there, place, what, instead in refused:
         if is_there:
@@ -189,6 +191,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         if column_name in seen:
             raise SqlError(DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=span)
         seen.add(column_name)
+    _check_watermarks(statement)
     for column in statement.columns:
         spark_type(column.data_type)  # raises at the type that Spark does not have
         if _holds_interval(column.data_type):
@@ -198,6 +201,33 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 span=column.span,
                 hint="declare it CHARACTER VARYING and CAST it in a materialized view",
             )
+
+
+def _check_watermarks(statement: CreateSource) -> None:
+    types = {column.name: column.data_type.name for column in statement.columns}
+    for watermark in statement.watermarks:
+        if watermark.is_with_ttl:
+            raise SqlError(
+                NOT_SUPPORTED,
+                "WATERMARK … WITH TTL is not supported",
+                span=watermark.span,
+                hint="leave WITH TTL out: Spark drops state by the watermark",
+            )
+        if watermark.column not in types:
+            near = near_names(watermark.column, types)
+            raise SqlError(
+                UNDEFINED_COLUMN,
+                f'column "{watermark.column}" of the watermark does not exist',
+                span=watermark.span,
+                hint=f'did you mean "{near[0]}"?' if near else "it must be one of the declared columns",
+            )
+        if not types[watermark.column].startswith("TIMESTAMP"):
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'a watermark needs a timestamp, and column "{watermark.column}" is {types[watermark.column]}',
+                span=watermark.span,
+            )
+        watermark_delay(watermark)
 
 
 def _holds_interval(data_type: DataType) -> bool:

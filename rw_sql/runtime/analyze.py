@@ -42,10 +42,13 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
     rate = spark.readStream.format("rate").load()
     for relation in request.relations:
         columns = [f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in relation.columns]
-        rate.selectExpr(*columns).createOrReplaceTempView(relation.name)
+        frame = rate.selectExpr(*columns)
+        if relation.watermark is not None:
+            frame = frame.withWatermark(*relation.watermark)
+        frame.createOrReplaceTempView(relation.name)
     try:
         frame = spark.sql(request.query)
-        keys, refusal, hint = _keys(frame)
+        keys, refusal, hint = ((), None, None) if request.closes_windows else _keys(frame)
         if refusal is None:
             _check_streaming(spark, frame, "Update" if keys else "Append")
     except PySparkException as error:

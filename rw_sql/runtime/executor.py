@@ -73,7 +73,7 @@ class Executor:
         self._context.sessions.require_alive()
         match statement:
             case ast.Explain(statement=inner):
-                _, plan = self._plan(inner)
+                _, plan = self._plan(inner, session)
                 return explain_table(plan)
             case ast.Flush():
                 discover_now = self.owner.discover_now if self.owner is not None else None
@@ -83,9 +83,11 @@ class Executor:
             case _:
                 return self._run(statement, session)
 
-    def _plan(self, statement: ast.Statement) -> tuple[Snapshot, Plan]:
+    def _plan(self, statement: ast.Statement, session: SessionState) -> tuple[Snapshot, Plan]:
         snapshot = self._context.metastore.snapshot()
-        return snapshot, World(self._context, snapshot).run(lower(statement, snapshot))
+        return snapshot, World(self._context, snapshot).run(
+            lower(statement, snapshot, query_dialect=session.parameter("query_dialect"))
+        )
 
     def _confirm(self, statement: ast.Confirm, session: SessionState) -> Table:
         refused = session.refused.get(statement.token)
@@ -108,7 +110,7 @@ class Executor:
         said_yes = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         agreed = set(session.confirmed)
         for attempt in range(1, _ATTEMPTS + 1):
-            snapshot, plan = self._plan(statement)
+            snapshot, plan = self._plan(statement, session)
             if plan.table is not None:
                 return plan.table
             if plan.session is not None:

@@ -37,8 +37,8 @@ def input_frame(context: Context, spark: SparkSession, given: ViewInput) -> Data
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", BATCH_BYTES).option("ignoreDeletes", "true")
     frame = reader.load(context.warehouse.data(given.id, given.generation))
     if given.kind == "source":
-        return frame.where("_rw_error IS NULL").select(*(f"`{name}`" for name in given.columns))
-    return frame
+        frame = frame.where("_rw_error IS NULL").select(*(f"`{name}`" for name in given.columns))
+    return frame if given.watermark is None else frame.withWatermark(*given.watermark)
 
 
 def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:

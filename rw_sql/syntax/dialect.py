@@ -22,6 +22,7 @@ from rw_sql.syntax.dialect_lists import (
     TRUNCATED,
     TYPES,
 )
+from rw_sql.syntax.queries import tables_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkQuery:
-    """A query in Spark's SQL. ``time_column`` is what its time windows are over, None where it has none."""
+    """A query in Spark's SQL and the tables it reads. ``time_column``: what its time windows are over, if any."""
 
     text: str
+    tables: tuple[str, ...] = ()
     time_column: str | None = None
 
 
@@ -69,7 +71,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
             node.replace(replacement)
     if is_emit_on_window_close and writer.time_column is None:
         writer.refuse("EMIT ON WINDOW CLOSE without TUMBLE or HOP", "group by a window's window_start", tree)
-    return SparkQuery(text=tree.sql(dialect="spark"), time_column=writer.time_column)
+    return SparkQuery(text=tree.sql(dialect="spark"), tables=tables_of(tree), time_column=writer.time_column)
 
 
 _LITERAL_INTERVAL = re.compile(r"\s*(\d+)\s*([a-z]+)\s*", re.IGNORECASE)

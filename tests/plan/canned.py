@@ -60,6 +60,7 @@ class CannedWorld:
     jobs: dict[str, JobStatus] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
     operations: tuple[OperationRecord, ...] = ()
+    dialect: str = "spark"
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     asked: list[Request] = field(default_factory=list)
 
@@ -77,7 +78,7 @@ class CannedWorld:
     def plan(self, text: str) -> Plan:
         """The plan of one statement. Raises SqlError located in the text."""
         try:
-            return self._drive(lower(parse_statement(text), self.snapshot))
+            return self._drive(lower(parse_statement(text), self.snapshot, query_dialect=self.dialect))
         except SqlError as error:
             raise error.located(text) from error
 
