@@ -16,7 +16,7 @@ from tests.integration.attached import AttachedSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -29,9 +29,14 @@ _COUNTED = re.compile(r"#\d+L?|plan_id=\d+|\[id=#\d+\]|\d+\.\d+ ms|Time Taken.*|
 
 
 def outcome(spark: SparkSession, text: str) -> tuple[str, ...]:
-    """What comes of a statement: its schema and rows, or its error, without what is counted up."""
+    """What comes of a statement."""
+    return outcome_of(lambda: spark.sql(text))
+
+
+def outcome_of(ask: Callable[[], DataFrame]) -> tuple[str, ...]:
+    """A call's schema and rows, or its error, without what is counted up."""
     try:
-        frame = spark.sql(text)
+        frame = ask()
         told = ("rows", frame.schema.simpleString(), *(str(row) for row in frame.collect()))
     except PySparkException as error:
         told = ("error", type(error).__name__, str(error.getCondition()), str(error))
@@ -91,11 +96,22 @@ def test_every_statement_of_sparks_own(spark: SparkSession, tmp_path: Path, seen
 
 
 def test_arguments_go_through(session: AttachedSession) -> None:
+    """Whatever a session with Delta makes of them."""
     spark = session.spark
-    assert spark.sql("SELECT :x AS x", args={"x": 5}).collect()[0].x == 5
-    assert spark.sql("SELECT ? AS x", args=[6]).collect()[0].x == 6
     frame = spark.range(3)
-    assert spark.sql("SELECT max(id) AS x FROM {frame}", frame=frame).collect()[0].x == 2
+    calls: tuple[Callable[[], DataFrame], ...] = (
+        lambda: spark.sql("SELECT :x + 1 AS y", args={"x": 5}),
+        lambda: spark.sql("SELECT ? + 1 AS y", args=[6]),
+        lambda: spark.sql("SELECT ? + 1 AS y", [6]),
+        lambda: spark.sql("SELECT max(id) AS y FROM {frame}", frame=frame),
+        lambda: spark.sql(sqlQuery="SELECT 2 AS y"),
+        lambda: spark.sql("SHOW SOURCES", args={"x": 5}),
+        lambda: spark.sql("SELECT :x", args=5),  # type: ignore[arg-type]
+    )
+    attached = [outcome_of(call) for call in calls]
+    assert attached[3:5] == [("rows", "struct<y:bigint>", "Row(y=2)"), ("rows", "struct<y:int>", "Row(y=2)")]
+    session.detach()
+    assert attached == [outcome_of(call) for call in calls]
 
 
 def test_another_session_is_not_attached(session: AttachedSession) -> None:
