@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.desired import ViewSpec, desired_jobs
 from rw_sql.plan.requests import AnalyzeQuery
+from tests.conftest import FIXTURES
 from tests.plan.canned import HERE, CannedWorld, create_source
 from tests.plan.test_unsafe import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 WINDOWED = "SELECT window_start, count(*) AS n FROM TUMBLE(clicks, at, INTERVAL '1 MINUTE') GROUP BY window_start"
 
@@ -81,3 +88,12 @@ def test_a_column_needs_a_name_that_can_be_stored() -> None:
     assert error.code == "RW215"
     assert error.hint is not None
     assert "AS a_name" in error.hint
+
+
+def test_columns_that_cannot_be_read_as_errors(recorded: Callable[[Path, str], None]) -> None:
+    world = clicks_world()
+    texts = []
+    for clause in ("WATERMARK FOR idd AS idd - INTERVAL '5' SECOND", "ago INTERVAL"):
+        error = refused(world, create_source("s", "t").replace("(id INT)", f"(id INT, {clause})", 1))
+        texts.append(f"{error.render()}\nSQLSTATE: {error.sqlstate}\n")
+    recorded(FIXTURES / "errors" / "create_source_columns.txt", "\n".join(texts))
