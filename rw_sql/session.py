@@ -29,7 +29,7 @@ from rw_sql.runtime.context import Context
 from rw_sql.runtime.executor import Executor, SessionState
 from rw_sql.runtime.faults import fault, know_jvm
 from rw_sql.runtime.frames import frame_of
-from rw_sql.runtime.job import first_line
+from rw_sql.runtime.job import cause_line
 from rw_sql.runtime.lease import new_owner_name
 from rw_sql.runtime.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.spark_sessions import ORIGINAL_SQL, SparkSessions, leave_dead_jvm
@@ -202,7 +202,7 @@ class Attached:
             if not self._views.is_current(snapshot.epoch):
                 self._views.refresh()
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
-            logger.warning("the catalog's views are not up to date: %s", first_line(str(error)))
+            logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
 
 _lock = threading.RLock()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -89,14 +90,39 @@ def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Fail
         return None
     if stall is not None:
         return Failure(reason=stall.reason, is_final=stall.is_final)
-    error = query.exception()
-    return Failure(reason="the query ended without an error" if error is None else first_line(str(error)))
+    java: Any = query
+    thrown = java._jsq.exception()
+    return Failure(reason=_innermost(thrown.get()) if thrown.isDefined() else "the query ended without an error")
 
 
-def first_line(text: str) -> str:
-    """The first line of a long JVM message that says something."""
-    for line in text.splitlines():
-        words = line.strip()
-        if words and not words.startswith(("at ", "===", "Traceback")):
-            return words[:500]
-    return text[:500]
+def _innermost(thrown: Any) -> str:
+    """What the innermost of an exception's causes says; those around it say that a query failed."""
+    said = ""
+    while thrown is not None:
+        said = thrown.getMessage() or said
+        thrown = thrown.getCause()
+    return cause_line(said)
+
+
+_CLASS = re.compile(r"(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?:: |$))")
+_AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+
+
+def cause_line(text: str) -> str:
+    """The innermost cause that a message of the JVM or of a Python traceback in it names, in one line."""
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    if causes:
+        found = causes[-1]
+    elif "Traceback (most recent call last)" in text:
+        found = _raised(text.splitlines())
+    else:
+        said = (line for line in lines if line and not line.startswith(("at ", "===")))
+        found = next(said, text)
+    return _AROUND.sub("", _CLASS.sub("", found, count=1)).removesuffix(" SQLSTATE: XXKST")[:500]
+
+
+def _raised(lines: list[str]) -> str:
+    """The line after the last frame of a traceback: the exception and what it says."""
+    last = max((at for at, line in enumerate(lines) if line.startswith("  File ")), default=-1)
+    return next((line for line in lines[last + 1 :] if line and not line.startswith(" ")), lines[-1])

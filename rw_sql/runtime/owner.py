@@ -20,7 +20,7 @@ from rw_sql.plan.options import source_options
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.ingest import require_same, require_splits
-from rw_sql.runtime.job import StalledError, first_line
+from rw_sql.runtime.job import StalledError, cause_line
 from rw_sql.runtime.lease import HEARTBEAT_SECONDS, renewed, try_take
 from rw_sql.runtime.reconciler import Reconciler
 from rw_sql.runtime.sweep import sweep
@@ -259,7 +259,7 @@ class Owner:
             problem = error.message
         except Exception as error:  # noqa: BLE001
             # A connector's edge: whatever its client raises, the next tick tries again, and it is said once.
-            problem = f"{type(error).__name__}: {first_line(str(error))}"
+            problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:
             self._discovering.release()
         if problem and self._discovery_problems.get(source_id) != problem:

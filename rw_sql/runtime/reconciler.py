@@ -20,7 +20,7 @@ from rw_sql.plan.desired import IngestSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.ingest import Ingest
-from rw_sql.runtime.job import Failure, StalledError, first_line
+from rw_sql.runtime.job import Failure, StalledError, cause_line
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import FencedError
 from rw_sql.runtime.view import View
@@ -197,13 +197,13 @@ class Reconciler:
         except SqlError as error:
             return Failure(reason=error.message)
         except (PySparkException, Py4JError, FencedError, DeltaError, OSError) as error:
-            slot.last_error = first_line(str(error)) or type(error).__name__
+            slot.last_error = cause_line(str(error)) or type(error).__name__
             logger.warning("%s: %s", slot.job_id, slot.last_error)
             return Failure(reason=slot.last_error)
         except Exception as error:
             # A job's edge: whatever a connector, Arrow or Spark raises here, the job is tried again later, its reason
             # is told, and the other jobs go on. Unhandled, the job would be tried again at once and for ever.
-            reason = f"{type(error).__name__}: {first_line(str(error))}"
+            reason = f"{type(error).__name__}: {cause_line(str(error))}"
             logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
             slot.last_error = reason
             return Failure(reason=reason)
