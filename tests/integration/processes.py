@@ -42,11 +42,15 @@ class Server:
         return self.process.pid
 
     def is_serving(self) -> bool:
-        """Whether it said that it does. Fails where it has ended."""
+        """Whether it said that it does, or stands by. Fails where it has ended."""
+        said = self.said()
+        assert self.process.poll() is None, said
+        return "serving" in said or "standing by" in said
+
+    def said(self) -> str:
+        """All it wrote so far."""
         self._said.seek(0)
-        said = self._said.read()
-        assert self.process.poll() is None, said.decode(errors="replace")
-        return b"serving" in said
+        return self._said.read().decode(errors="replace")
 
     def kill(self) -> None:
         """SIGKILL, as a machine that goes down."""

@@ -1,0 +1,131 @@
+"""What a running warehouse does with new partitions, holds, large batches, failures, and sessions that come and go."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rw_sql
+from rw_sql.cli.kafka_topics import add_partitions, create_topic
+from rw_sql.metastore import Metastore
+from rw_sql.runtime import view
+from tests.integration.attached import AttachedSession, produce_json, wait_until
+from tests.integration.processes import START_SECONDS, Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = pytest.mark.spark
+
+GENERATED = "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '1000')"
+
+
+@pytest.mark.kafka
+def test_flush_finds_partitions_that_nobody_has_found_yet(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
+    )
+    assert session.flushed_rows_of("v") == []
+    add_partitions(broker.bootstrap, topic_name, 3)
+    for partition in range(3):
+        produce_json(broker.bootstrap, topic_name, [{"id": partition}], partition)
+    assert session.flushed_rows_of("v") == [(0,), (1,), (2,)]
+
+
+def test_a_hold_counts_at_once_also_where_nothing_runs(session: AttachedSession) -> None:
+    session.run(GENERATED, "CREATE MATERIALIZED VIEW v AS SELECT id FROM s", "FLUSH", "DROP MATERIALIZED VIEW v")
+    session.allow_unsafe()
+    session.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s TO EARLIEST", "RESUME SOURCE s")
+
+
+def test_a_large_keyed_batch_is_merged_by_spark(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "SMALL_ROWS", -1)
+    monkeypatch.setattr(view, "LARGE_ROWS", -1)
+    session.run(GENERATED, "CREATE MATERIALIZED VIEW v AS SELECT id % 7 AS k, count(*) AS n FROM s GROUP BY id % 7")
+    rows = dict(session.flushed_rows_of("v"))
+    assert (len(rows), sum(rows.values())) == (7, 1000)
+    history = session.sql(f"DESCRIBE HISTORY delta.`{session.warehouse}/data/2/1`")
+    assert "MERGE" in {row.operation for row in history}
+
+
+def test_a_view_that_fails_tells_the_cause(session: AttachedSession) -> None:
+    session.run(
+        GENERATED,
+        "CREATE MATERIALIZED VIEW v AS "
+        "SELECT CASE WHEN id >= 0 THEN CAST(raise_error('no such tariff') AS INT) END AS tariff FROM s",
+    )
+    wait_until(lambda: session.job("v").state == "STALLED", "the view is stalled")
+    reason = session.job("v").reason
+    assert "no such tariff" in reason
+    assert "STREAM_FAILED" not in reason
+    assert "\n" not in reason
+
+
+def test_what_one_session_did_not_ask_for_another_may(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "warehouse")
+    first = AttachedSession(spark, warehouse, run_jobs=False)
+    second = AttachedSession(spark.newSession(), warehouse, run_jobs=False)
+    try:
+        assert not second.attached.is_owner
+        third = AttachedSession(second.spark, warehouse)
+        assert third.attached is second.attached
+        assert first.attached.is_owner
+        first.run(GENERATED, "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+        assert len(second.flushed_rows_of("v")) == 1000
+        second.detach()
+        assert len(first.rows_of("v")) == 1000
+    finally:
+        second.detach()
+        first.detach()
+
+
+def test_the_next_warehouse_does_not_show_the_rows_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+    for name, total in (("one", 3), ("other", 5)):
+        session = AttachedSession(spark, str(tmp_path / name))
+        session.run(
+            f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '{total}')",
+            "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
+        )
+        assert len(session.flushed_rows_of("v")) == total
+        session.detach()
+        assert "v" not in {table.name for table in spark.catalog.listTables()}
+
+
+def test_a_plain_statement_needs_no_warehouse(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = tmp_path / "warehouse"
+    session = AttachedSession(spark, str(warehouse), run_jobs=False)
+    gone = tmp_path / "gone"
+    try:
+        warehouse.rename(gone)
+        assert session.sql("SELECT 1 AS one")[0].one == 1
+        gone.rename(warehouse)
+    finally:
+        rw_sql.detach(spark)
+
+
+def test_serve_ends_with_its_spark(tmp_path: Path) -> None:
+    warehouse = str(tmp_path / "warehouse")
+    server = Server(warehouse, tmp_path)
+    try:
+        wait_until(server.is_serving, "the server serves", START_SECONDS)
+        lease = Metastore.open(warehouse).runtime.lease()
+        assert lease is not None
+        os.kill(lease.jvm_pid, signal.SIGKILL)
+        assert server.process.wait(START_SECONDS) == 1
+        assert "Spark has ended: this process cannot run the jobs any more" in server.said()
+        assert (now := Metastore.open(warehouse).runtime.lease()) is not None
+        assert now.is_released
+    finally:
+        server.close()
