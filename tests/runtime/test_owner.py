@@ -1,0 +1,110 @@
+"""The owner's loop: what it tells, what it survives, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
+from rw_sql.runtime import owner as module
+from rw_sql.runtime.context import Context
+from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED, Owner
+from rw_sql.runtime.storage import Warehouse
+from tests.runtime.jobs import WAIT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass
+class Sessions:
+    """A Spark that lives until a test says otherwise."""
+
+    jvm_pid: int = os.getpid()
+    lives: bool = True
+
+    def is_alive(self) -> bool:
+        return self.lives
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    warehouse = Warehouse.at(str(tmp_path / "warehouse"))
+    sessions = cast("Any", Sessions())
+    return Context(
+        warehouse=warehouse, metastore=Metastore.open(warehouse.uri), sessions=sessions, owner=f"test-{tmp_path.name}"
+    )
+
+
+@pytest.fixture
+def owner(context: Context) -> Iterator[Owner]:
+    owner = Owner(context)
+    yield owner
+    owner.stop()
+
+
+def commit(context: Context) -> int:
+    snapshot = context.metastore.snapshot()
+    record = ParameterRecord(id=snapshot.next_id, name=f"p{snapshot.next_id}", value="1")
+    operation = Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=record),), is_unsafe=True)
+    return context.metastore.commit(operation, based_on=snapshot).epoch
+
+
+def test_it_says_why_it_ended_and_gives_the_lease_back(context: Context, owner: Owner) -> None:
+    owner.start()
+    assert owner.is_owner
+    assert owner.why_ended is None
+    cast("Sessions", context.sessions).lives = False
+    wait_until(lambda: owner.why_ended == "Spark has ended", "it has ended")
+    lease = context.metastore.runtime.lease()
+    assert lease is not None
+    assert lease.is_released
+    assert not owner.is_owner
+
+
+def test_what_cannot_be_swept_holds_up_nobody(context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(module, "sweep", fail)
+    owner.start()
+    for _ in range(2):
+        assert owner.wait_applied(commit(context), WAIT_SECONDS)
+    assert owner.why_ended is None
+
+
+def test_the_outcome_of_who_did_not_wait_is_completed(context: Context, owner: Owner) -> None:
+    late, done = commit(context), commit(context)
+    context.metastore.record_outcome(late, NOT_YET_APPLIED, 5)
+    context.metastore.record_outcome(done, "failed: of its own", 5)
+    owner.start()
+    wait_until(
+        lambda: [record.outcome for record in context.metastore.operations()] == ["failed: of its own", APPLIED],
+        "the outcome is applied",
+    )
+
+
+def test_a_source_that_cannot_be_looked_after_is_told_once(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner.start()
+    with caplog.at_level(logging.WARNING):
+        for problem in ("no route", "no route", "refused"):
+            monkeypatch.setattr(owner, "_look_after", partial(_fail, problem))
+            assert owner._discovering.acquire(blocking=False)
+            owner._discover_one(1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "source 1 could not be looked after: RuntimeError: no route",
+        "source 1 could not be looked after: RuntimeError: refused",
+    ]
+
+
+def _fail(text: str, _source_id: int) -> None:
+    raise RuntimeError(text)
