@@ -19,12 +19,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.lease import is_process_alive
 from tests.crash.child import EXIT_NOTICED
@@ -33,6 +34,8 @@ from tests.crash.scenario import KEYS, LABELS, PARTITIONS, SOURCE_ID, STEPS, Say
 ROOT = Path(__file__).parents[2]
 START = "start"
 """A kill on the way from a process's start to its running jobs."""
+END = "end"
+"""A kill while a process that has done everything stops its jobs."""
 
 _LIFE_SECONDS = 300.0
 _GONE_SECONDS = 60.0
@@ -44,8 +47,8 @@ class Kill:
     """Where a process dies and what of it: ``python``, its ``jvm``, or ``both``.
 
     ``point`` is a fault point (``name@n``: at its n-th passing), armed when the process comes to ``at``: the label of a
-    statement, ``after <label>`` for what follows the statement, or START. With ``reconnects`` a process whose JVM was
-    killed connects again itself.
+    statement, ``after <label>`` for what follows the statement, START or END. With ``reconnects`` a process whose JVM
+    was killed connects again itself.
     """
 
     point: str
@@ -56,8 +59,8 @@ class Kill:
     @property
     def step(self) -> int:
         """The index of the step at which it is armed, -1 for the start."""
-        if self.at == START:
-            return -1
+        if self.at in (START, END):
+            return -1 if self.at == START else len(STEPS)
         label = self.at.removeprefix("after ")
         at = next(at for at, step in enumerate(STEPS) if isinstance(step, Say) and step.label == label)
         return at + (label != self.at)
@@ -178,6 +181,10 @@ class Chain:
                     self.fill(message["produce"], message["ends"])
                     channel.write("done\n")
                     channel.flush()
+                elif "grow" in message:
+                    self.grow(message["grow"], message["partitions"])
+                    channel.write("done\n")
+                    channel.flush()
                 elif "died_at" in message:
                     life.died_at = message["died_at"]
                 elif "codes" in message:
@@ -195,7 +202,14 @@ class Chain:
         ]
         if missing:
             produce(self.bootstrap, self.topics[topic], missing)
-            self.filled[topic] = [max(pair) for pair in zip(filled, ends, strict=True)]
+            self.filled[topic] = [max(pair) for pair in zip_longest(filled, ends, fillvalue=0)]
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Adds partitions to a topic, if they are not there."""
+        filled = self.filled[topic]
+        if len(filled) < partitions:
+            add_partitions(self.bootstrap, self.topics[topic], partitions)
+            self.filled[topic] = filled + [0] * (partitions - len(filled))
 
     def reap(self) -> None:
         """Waits for the JVMs that outlived their Python processes."""

@@ -23,15 +23,22 @@ from pyspark.sql import SparkSession
 
 import rw_sql
 from rw_sql.metastore import Metastore
-from rw_sql.runtime import faults
-from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Produce, Say, first_step
+from rw_sql.runtime import faults, owner
+from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
 
 EXIT_NOT_REACHED = 3
 EXIT_NOTICED = 75
 
-SPARK_SETTINGS = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.driver.memory": "1g"}
+SPARK_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    # A life of some seconds: what the second compiler and parallel collection cost never comes back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 SPARK_APPEND = "spark.append_in_flight"
 _WAIT_SECONDS = 60.0
+_DISCOVERY_SECONDS = 1.0
 _LOOK_SECONDS = 0.002
 
 
@@ -69,10 +76,12 @@ class Child:
             self.notice(spark, error)
             if not self.task["reconnects"]:
                 sys.exit(EXIT_NOTICED)
-            self.kill = None
+            self.kill, self.is_armed = None, False
             spark = self.connect()
             self.go_on(spark)
         self.dump(spark)
+        if self.kill is not None:
+            self.arm()
         rw_sql.detach(spark)
         spark.stop()
 
@@ -98,7 +107,7 @@ class Child:
         if self.is_armed:
             self.wait_for_death(spark)
 
-    def do(self, spark: SparkSession, step: Produce | Flush | Say) -> None:
+    def do(self, spark: SparkSession, step: Step) -> None:
         """One step."""
         print(f"{time.monotonic() - self.born:6.1f} s  {step}", flush=True)
         match step:
@@ -106,6 +115,12 @@ class Child:
                 self.ask(produce=step.topic, ends=step.ends)
             case Flush():
                 spark.sql("FLUSH")
+            case Grow():
+                self.ask(grow=step.topic, partitions=step.partitions)
+                new = f"{self.task['topics'][step.topic]}:{step.partitions - 1}"
+                metastore = Metastore.open(self.warehouse)
+                while new not in metastore.snapshot().splits(f"ingest-{SOURCE_ID}"):
+                    spark.sql("SHOW JOBS")
             case Say():
                 self.tell(says=step.label)
                 spark.sql(step.text.format(bootstrap=self.task["bootstrap"], **self.task["topics"]))
@@ -192,6 +207,7 @@ def look(is_met: Callable[[], bool]) -> bool:
 
 def main() -> NoReturn:
     """One life."""
+    owner.DISCOVERY_SECONDS = _DISCOVERY_SECONDS
     Child(json.loads(sys.argv[1])).run()
     sys.exit(0)
 

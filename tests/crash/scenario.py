@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 SOURCE_ID = 1
@@ -46,9 +46,18 @@ class Say:
     forgets: bool = False
 
 
-Step = Produce | Flush | Say
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grow:
+    """Adds partitions to a topic that is read, and waits until they were found: they are read from their beginning."""
+
+    topic: str
+    partitions: int
+
+
+Step = Produce | Flush | Grow | Say
 
 PARTITIONS = {"a": 3, "b": 2, "c": 4}
+"""The topics as they are made."""
 
 STEPS: tuple[Step, ...] = (
     Produce(topic="a", ends=(10, 10, 10)),
@@ -86,6 +95,9 @@ STEPS: tuple[Step, ...] = (
     Flush(),
     Say(label="add_topic_running", text="ALTER SOURCE s UNSAFE SET (topic = '{a},{b}')", reads=("a", "b")),
     Produce(topic="b", ends=(150, 150)),
+    Flush(),
+    Grow(topic="b", partitions=3),
+    Produce(topic="b", ends=(160, 150, 30)),
     Flush(),
     Produce(topic="c", ends=(200, 200, 200, 200)),
     Say(label="pause", text="PAUSE SOURCE s"),
@@ -146,18 +158,21 @@ def value(topic: str, partition: int, offset: int) -> bytes:
 def times_read() -> Counter[tuple[str, int, int]]:
     """How often each record of the upstream must have been read, by topic, partition and offset."""
     times: Counter[tuple[str, int, int]] = Counter()
-    ends: dict[str, tuple[int, ...]] = {}
+    ends: dict[str, list[int]] = {topic: [0] * partitions for topic, partitions in PARTITIONS.items()}
     positions: dict[tuple[str, int], int] = {}
     reads: tuple[str, ...] = ()
     for step in STEPS:
         match step:
             case Produce():
-                ends[step.topic] = step.ends
+                ends[step.topic] = list(step.ends)
+            case Grow():
+                ends[step.topic] += [0] * (step.partitions - len(ends[step.topic]))
             case Flush():
-                for topic, partition in _splits(reads):
-                    start, end = positions.get((topic, partition), 0), ends[topic][partition]
-                    times.update((topic, partition, offset) for offset in range(start, end))
-                    positions[topic, partition] = end
+                for split in [(topic, partition) for topic in reads for partition in range(len(ends[topic]))]:
+                    topic, partition = split
+                    end = ends[topic][partition]
+                    times.update((topic, partition, offset) for offset in range(positions.get(split, 0), end))
+                    positions[split] = end
             case Say():
                 reads = step.reads if step.reads is not None else reads
                 if step.forgets:
@@ -166,9 +181,3 @@ def times_read() -> Counter[tuple[str, int, int]]:
                     topic, _, number = split.partition(":")
                     positions[topic, int(number)] = offset
     return times
-
-
-def _splits(topics: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    for topic in topics:
-        for partition in range(PARTITIONS[topic]):
-            yield topic, partition

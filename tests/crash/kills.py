@@ -1,0 +1,143 @@
+"""The points at which processes are killed, and the chains of kills that one warehouse has to live through."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from tests.crash.chain import END, START, Kill
+from tests.crash.child import SPARK_APPEND
+from tests.crash.scenario import LABELS
+
+PYTHON, JVM, BOTH = "python", "jvm", "both"
+
+_UNSAFE = (
+    "add_topic_running",
+    "unsafe_set",
+    "reset",
+    "inject",
+    "inject_again",
+    "reset_running",
+    "move_back_running",
+    "move_on_running",
+)
+_MOVES_RUNNING = ("add_topic_running", "reset_running", "move_back_running", "move_on_running")
+_STARTS = ("resume_large", "resume_midway", "resume", "resume_again", *_MOVES_RUNNING)
+_STOPS = ("pause_before_large", "pause_midway", "pause", "pause_again", *_MOVES_RUNNING)
+_SMALL = ("after allow_unsafe", "after add_topic_running", "after resume", "after move_on_running")
+_LARGE = ("resume_large", "move_back_running")
+
+POINTS: Mapping[str, tuple[str, ...]] = {
+    "statement.planned": _UNSAFE,
+    "statement.before_commit": _UNSAFE,
+    "metastore.before_append": _UNSAFE,
+    "metastore.after_append": _UNSAFE,
+    "metastore.after_objects": _UNSAFE,
+    "metastore.after_fragment_splits": _UNSAFE,
+    "metastore.after_source_state": _UNSAFE,
+    "statement.after_commit": _UNSAFE,
+    "statement.applied": _UNSAFE,
+    "statement.told": _UNSAFE,
+    "owner.after_lease": (START,),
+    "owner.before_applied": (*_STARTS, *_STOPS),
+    "owner.after_applied": (*_STARTS, *_STOPS),
+    "owner.before_discovery": ("after add_topic_running",),
+    "reconciler.before_start": (START, *_STARTS),
+    "reconciler.after_start": (START, *_STARTS),
+    "ingest.before_claim": _STARTS,
+    "ingest.after_claim": _STARTS,
+    "ingest.after_first_note": _STARTS,
+    "fence.before": (START, *_STARTS),
+    "fence.after": (START, *_STARTS),
+    "ingest.after_position": _STARTS,
+    "ingest.before_query": _STARTS,
+    "ingest.after_query": _STARTS,
+    "ingest.in_batch": (*_SMALL, *_LARGE),
+    "batch.before_append": (*_SMALL, *_LARGE),
+    SPARK_APPEND: _LARGE,
+    "batch.after_append": (*_SMALL, *_LARGE),
+    "ingest.before_stop": _STOPS,
+    "ingest.after_stop": _STOPS,
+    "ingest.after_note": _STOPS,
+    "view.before_claim": (START,),
+    "view.after_claim": (START,),
+    "view.before_query": (START,),
+    "view.after_query": (START,),
+    "view.in_batch": (*_SMALL, *_LARGE),
+    "batch.before_merge": (*_SMALL, *_LARGE),
+    "batch.after_merge": (*_SMALL, *_LARGE),
+    "view.after_batch": (*_SMALL, *_LARGE),
+    "view.before_stop": (END,),
+    "view.after_stop": (END,),
+}
+"""Every fault point there is, and where in the workflow it is passed for sure."""
+
+FIRST_CHAIN = (
+    Kill(point="batch.before_append", at="create_keyed"),
+    Kill(point="view.after_claim", at=START),
+    Kill(point="batch.after_append", at="after allow_unsafe", kills=BOTH),
+    Kill(point="batch.after_merge", at="after allow_unsafe", kills=JVM),
+    Kill(point=SPARK_APPEND, at="resume_large"),
+    Kill(point="ingest.before_stop", at="pause_midway"),
+    Kill(point="owner.before_discovery", at="after add_topic_running", kills=BOTH),
+    Kill(point="statement.planned", at="unsafe_set", kills=JVM),
+    Kill(point="metastore.before_append", at="unsafe_set"),
+    Kill(point="metastore.after_append", at="unsafe_set"),
+    Kill(point="statement.before_commit", at="reset", kills=BOTH),
+    Kill(point="metastore.after_objects", at="reset", kills=JVM),
+    Kill(point="metastore.after_fragment_splits", at="inject"),
+    Kill(point="ingest.after_claim", at="resume", kills=BOTH),
+    Kill(point="metastore.after_source_state", at="reset_running"),
+)
+"""Kills between the steps of UNSAFE SET, RESET and INJECT and in the middle of small and large batches."""
+
+SECOND_CHAIN = (
+    Kill(point="view.before_query", at="create_appended"),
+    Kill(point="view.after_batch", at="after allow_unsafe"),
+    Kill(point="fence.after", at=START, kills=BOTH),
+    Kill(point=SPARK_APPEND, at="resume_large", kills=BOTH),
+    Kill(point="ingest.after_stop", at="pause_midway", kills=JVM),
+    Kill(point="ingest.after_position", at="add_topic_running"),
+    Kill(point="ingest.before_stop", at="pause", kills=BOTH),
+    Kill(point="statement.after_commit", at="unsafe_set", kills=BOTH),
+    Kill(point="metastore.before_append", at="reset", kills=BOTH),
+    Kill(point="statement.applied", at="reset"),
+    Kill(point="metastore.after_append", at="inject", kills=BOTH),
+    Kill(point="owner.after_lease", at=START),
+    Kill(point="fence.before", at="resume"),
+    Kill(point="ingest.in_batch", at="move_back_running", kills=JVM, reconnects=True),
+)
+"""The same with other points and other victims; the last process whose JVM is killed connects again itself."""
+
+CHAINS = {"first": FIRST_CHAIN, "second": SECOND_CHAIN}
+
+_CHAIN = 8
+
+_PAIRS = tuple(
+    (point, victim)
+    for point, places in POINTS.items()
+    for victim in (PYTHON, JVM, BOTH)
+    if not (places == (END,) and victim == JVM)  # nothing is left then to notice it
+)
+
+DEALT = -(-len(_PAIRS) // _CHAIN)
+"""So many seeds in a row, from a multiple of it on, deal every point with every victim once."""
+
+
+def dealt_chain(seed: int) -> tuple[Kill, ...]:
+    """A chain of kills at places drawn by lot, no two at the same one unless they must."""
+    dice = random.Random(seed // DEALT)
+    pairs = dice.sample(_PAIRS, len(_PAIRS))
+    dice = random.Random(seed)
+    order = {END: float(len(LABELS))}
+    for at, label in enumerate(LABELS):
+        order[label], order[f"after {label}"] = float(at), at + 0.5
+    placed: list[tuple[float, Kill]] = []
+    part = pairs[seed % DEALT :: DEALT]
+    for point, victim in sorted(part, key=lambda pair: len(POINTS[pair[0]])):
+        taken = {kill.at for _, kill in placed if kill.at != START}
+        places = [place for place in POINTS[point] if place not in taken] or POINTS[point]
+        at = dice.choice(places)
+        when = order[at] if at != START else dice.uniform(LABELS.index("create_appended") + 0.6, len(LABELS))
+        placed.append((when, Kill(point=point, at=at, kills=victim)))
+    return tuple(kill for _, kill in sorted(placed, key=lambda pair: pair[0]))

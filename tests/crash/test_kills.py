@@ -1,0 +1,62 @@
+"""A warehouse outlives the kills of its processes: nothing lost, nothing repeated that no statement asked for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash.chain import ROOT, START, Chain, Kill
+from tests.crash.child import SPARK_APPEND
+from tests.crash.kills import CHAINS, DEALT, POINTS, dealt_chain
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+_PROJECTIONS = ("objects", "fragment_splits", "source_state")
+
+
+@pytest.mark.crash
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", CHAINS)
+def test_rows_equal_the_oracle_after_a_chain_of_kills(name: str, broker: BrokerInfo, tmp_path: Path) -> None:
+    facts = Chain(tmp_path, broker.bootstrap).run(CHAINS[name])
+    assert facts["processes killed"] == len(CHAINS[name])
+
+
+def test_the_chains_kill_at_twenty_distinct_points_and_all_that_can_be_killed() -> None:
+    kills = [kill for chain in CHAINS.values() for kill in chain]
+    assert len({(kill.point, kill.at) for kill in kills}) >= 20
+    assert len({kill.point for kill in kills}) >= 20
+    victims = Counter(kill.kills for kill in kills)
+    assert min(victims["python"], victims["jvm"], victims["both"]) >= 4
+
+
+def test_every_fault_point_is_known() -> None:
+    named = {SPARK_APPEND}
+    for file in (ROOT / "rw_sql").rglob("*.py"):
+        for name in re.findall(r'\bfaults?\(f?"([^"]+)"\)', file.read_text(encoding="utf-8")):
+            named |= {name.replace("{projection}", each) for each in _PROJECTIONS} if "{" in name else {name}
+    assert named == set(POINTS)
+
+
+def test_the_dealt_chains_hold_every_point_with_every_victim() -> None:
+    dealt: Counter[tuple[str, str]] = Counter()
+    for seed in range(DEALT):
+        chain = dealt_chain(seed)
+        steps = [kill.step for kill in chain if kill.at != START]
+        assert steps == sorted(steps)
+        places = Counter(kill.at for kill in chain if len(POINTS[kill.point]) > 1 and kill.at != START)
+        assert set(places.values()) <= {1}, f"seed {seed}: {places}"
+        dealt.update((kill.point, kill.kills) for kill in chain)
+    assert set(dealt.values()) == {1}
+    assert {point for point, _ in dealt} == set(POINTS)
+
+
+def test_a_kill_tells_its_step() -> None:
+    assert Kill(point="x", at="start").step == -1
+    assert Kill(point="x", at="after inject").step == Kill(point="x", at="inject").step + 1

@@ -1,0 +1,153 @@
+"""Who may take a warehouse over, and what still holds of what its last owner said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import JobStatus, Lease, Operation, PauseRecord, PutObject, SourceRecord
+from rw_sql.plan.requests import ReadJobStatuses
+from rw_sql.runtime.context import Context
+from rw_sql.runtime.lease import is_held, now_ms, process_start, try_take
+from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """Another process, which lives until it is killed."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def gone() -> tuple[int, str]:
+    """The id and start of a process that was killed."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    start = process_start(process.pid)
+    process.kill()
+    process.wait()
+    return process.pid, start
+
+
+def lease_of(python: tuple[int, str], jvm: tuple[int, str], *, applied_epoch: int = 0) -> Lease:
+    at = now_ms()
+    return Lease(
+        owner="another",
+        host=os.uname().nodename,
+        python_pid=python[0],
+        python_start=python[1],
+        jvm_pid=jvm[0],
+        jvm_start=jvm[1],
+        taken_at_ms=at,
+        heartbeat_ms=at,
+        expires_ms=at + 15_000,
+        applied_epoch=applied_epoch,
+    )
+
+
+def of(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    return process.pid, process_start(process.pid)
+
+
+def test_a_killed_owner_holds_until_its_jvm_is_gone_too(other: subprocess.Popen[bytes]) -> None:
+    lease = lease_of(gone(), of(other))
+    assert is_held(lease, is_local=True, now_ms=lease.expires_ms + 1)
+    other.kill()
+    other.wait()
+    assert not is_held(lease, is_local=True, now_ms=lease.heartbeat_ms)
+
+
+def test_a_killed_jvm_alone_is_no_reason_to_take_over(other: subprocess.Popen[bytes]) -> None:
+    lease = lease_of(of(other), gone())
+    assert is_held(lease, is_local=True, now_ms=lease.expires_ms + 1)
+    assert not is_held(replace(lease, is_released=True), is_local=True, now_ms=lease.heartbeat_ms)
+
+
+def test_a_zombie_is_gone(other: subprocess.Popen[bytes]) -> None:
+    lease = lease_of(of(other), gone())
+    other.kill()
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    assert not is_held(lease, is_local=True, now_ms=lease.heartbeat_ms)
+
+
+def test_a_process_id_that_is_used_again_is_another_process(other: subprocess.Popen[bytes]) -> None:
+    lease = lease_of((other.pid, "1"), (other.pid, "2"))
+    assert not is_held(lease, is_local=True, now_ms=lease.heartbeat_ms)
+
+
+def test_elsewhere_the_heartbeat_tells(other: subprocess.Popen[bytes]) -> None:
+    lease = lease_of(gone(), gone())
+    assert is_held(lease, is_local=False, now_ms=lease.expires_ms - 1)
+    assert not is_held(lease, is_local=False, now_ms=lease.expires_ms)
+    assert is_held(replace(lease, host="elsewhere"), is_local=True, now_ms=lease.expires_ms - 1)
+
+
+def test_one_of_two_takes_a_free_lease(tmp_path: Path) -> None:
+    first, second = (Metastore.open(str(tmp_path)).runtime for _ in range(2))
+    old = lease_of(gone(), gone(), applied_epoch=7)
+    assert first.take_lease(old, None)
+    assert second.lease() == old
+    taken = try_take(first, "me", os.getpid(), is_local=True)
+    assert taken is not None
+    assert taken.applied_epoch == 7
+    assert try_take(second, "you", os.getpid(), is_local=True) is None
+
+
+class Catalog:
+    """A warehouse whose source 1 is paused at epoch 2, with what somebody said of its job."""
+
+    def __init__(self, folder: Path, state: str) -> None:
+        self.metastore = Metastore.open(str(folder))
+        self.context = Context(
+            warehouse=Warehouse.at(str(folder)),
+            metastore=self.metastore,
+            sessions=None,  # type: ignore[arg-type]  # nothing here asks Spark
+            owner="me",
+        )
+        source = SourceRecord(id=1, name="s", definition="", connector="kafka", options=(), is_shared=True)
+        self.put(source)
+        self.put(PauseRecord(id=2, name="s", source_id=1))
+        self.metastore.runtime.write_job_status([JobStatus(job="ingest-1", object_id=1, state=state, run=4)])
+
+    def put(self, record: SourceRecord | PauseRecord) -> None:
+        operation = Operation(kind="TEST", statement="", objects=("s",), changes=(PutObject(record=record),))
+        self.metastore.commit(operation, based_on=self.metastore.snapshot())
+
+    def state(self) -> str:
+        statuses = World(self.context, self.metastore.snapshot()).answer(ReadJobStatuses())
+        assert isinstance(statuses, dict)
+        status = statuses["ingest-1"]
+        assert isinstance(status, JobStatus)
+        return status.state
+
+
+@pytest.mark.parametrize("said", ["RUNNING", "STARTING", "STOPPING", "STALLED"])
+def test_of_a_dead_owner_nothing_runs(tmp_path: Path, said: str) -> None:
+    catalog = Catalog(tmp_path, said)
+    assert catalog.state() == "STOPPED"
+    assert catalog.metastore.runtime.take_lease(lease_of(gone(), gone()), None)
+    assert catalog.state() == "STOPPED"
+
+
+@pytest.mark.parametrize("said", ["STALLED", "STOPPED"])
+def test_a_pause_that_is_not_applied_yet_is_no_proof_of_a_stop(
+    tmp_path: Path, other: subprocess.Popen[bytes], said: str
+) -> None:
+    catalog = Catalog(tmp_path, said)
+    lease = lease_of(of(other), gone(), applied_epoch=1)
+    assert catalog.metastore.runtime.take_lease(lease, None)
+    assert catalog.state() == "STOPPING"
+    assert catalog.metastore.runtime.renew_lease(replace(lease, applied_epoch=2))
+    assert catalog.state() == said
