@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -26,12 +27,12 @@ class Server:
     """A running ``rw-sql serve``. Its JVM ends with it, a moment later."""
 
     def __init__(self, warehouse: str, folder: Path) -> None:
-        self._said = (folder / f"serve-{time.monotonic_ns()}.log").open("w+b")
+        self._log = (folder / f"serve-{time.monotonic_ns()}.log").open("w+b")
         self.process = subprocess.Popen(
             [*PROGRAM, "serve", "--warehouse", warehouse],
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
+            stdout=self._log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "MASTER": "local[2]"},
         )
@@ -49,8 +50,8 @@ class Server:
 
     def said(self) -> str:
         """All it wrote so far."""
-        self._said.seek(0)
-        return self._said.read().decode(errors="replace")
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
 
     def kill(self) -> None:
         """SIGKILL, as a machine that goes down."""
@@ -67,7 +68,7 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(60)
-        self._said.close()
+        self._log.close()
 
 
 def owner_pid(warehouse: str) -> int | None:
@@ -115,6 +116,7 @@ def at_a_terminal(command: Sequence[str], folder: Path, environment: Mapping[str
         start_new_session=True,
     )
     os.close(inner)
+    termios.tcsetwinsize(end, (50, 1000))
     try:
         yield Terminal(end, process)
     finally:
