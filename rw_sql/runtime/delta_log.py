@@ -88,9 +88,13 @@ def latest_version(warehouse: Warehouse, table: str) -> int:
     return version
 
 
+def commit_versions(warehouse: Warehouse, table: str) -> list[int]:
+    """The versions whose commit files are still there, ascending. Lists the log, which grows."""
+    return sorted(int(name[:20]) for name in warehouse.list_names(f"{table}/_delta_log") if _is_commit(name))
+
+
 def _listed_version(warehouse: Warehouse, table: str) -> int:
-    names = warehouse.list_names(f"{table}/_delta_log")
-    return max((int(name[:20]) for name in names if _is_commit(name)), default=-1)
+    return max(commit_versions(warehouse, table), default=-1)
 
 
 def _commit_path(table: str, version: int) -> str:
