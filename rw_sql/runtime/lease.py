@@ -6,7 +6,9 @@ import os
 import socket
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,19 @@ LEASE_SECONDS = 15.0
 def new_owner_name() -> str:
     """A name for this process as an owner."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+@cache
+def this_machine() -> str:
+    """Where process ids mean the same: this host, since it was booted, and (Linux) this namespace of processes.
+
+    Two containers may share a warehouse and a host's name, but not their process ids.
+    """
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
 
 
 def process_start(pid: int) -> str:
@@ -63,12 +78,23 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
     """
     if lease is None:
         return False
-    if is_local and lease.host == socket.gethostname():
-        is_jvm_alive = is_process_alive(lease.jvm_pid, lease.jvm_start)
-        if lease.is_released:
-            return False
-        return is_process_alive(lease.python_pid, lease.python_start) or is_jvm_alive
-    return not lease.is_released and lease.expires_ms > now_ms
+    if lease.is_released:
+        return False
+    if is_local and lease.host == this_machine():
+        is_python_alive = is_process_alive(lease.python_pid, lease.python_start)
+        return is_python_alive or is_process_alive(lease.jvm_pid, lease.jvm_start)
+    return lease.expires_ms > now_ms
+
+
+def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
+    """Whether nothing but the JVM of an owner that is gone holds the warehouse, and has so for longer than it should.
+
+    A JVM ends some two seconds after its Python process, unless it is stopped or stuck.
+    """
+    if lease.is_released or not is_local or lease.host != this_machine() or lease.expires_ms > now_ms:
+        return False
+    is_python_alive = is_process_alive(lease.python_pid, lease.python_start)
+    return not is_python_alive and is_process_alive(lease.jvm_pid, lease.jvm_start)
 
 
 def now_ms() -> int:
@@ -84,7 +110,7 @@ def try_take(facts: RuntimeFacts, owner: str, jvm_pid: int, *, is_local: bool) -
         return None
     lease = Lease(
         owner=owner,
-        host=socket.gethostname(),
+        host=this_machine(),
         python_pid=os.getpid(),
         jvm_pid=jvm_pid,
         python_start=process_start(os.getpid()),

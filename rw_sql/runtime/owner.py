@@ -21,7 +21,7 @@ from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.ingest import require_same, require_splits
 from rw_sql.runtime.job import StalledError, cause_line
-from rw_sql.runtime.lease import HEARTBEAT_SECONDS, renewed, try_take
+from rw_sql.runtime.lease import HEARTBEAT_SECONDS, is_orphaned, now_ms, renewed, try_take
 from rw_sql.runtime.reconciler import Reconciler
 from rw_sql.runtime.sweep import sweep
 from rw_sql.runtime.world import World
@@ -61,6 +61,7 @@ class Owner:
         self._reconciler: Reconciler | None = None
         self._stopping = threading.Event()
         self._told_epoch = -1
+        self._has_warned = False
         self._ended = threading.Event()
         self._why_ended = ""
         self._discoveries: dict[int, Future[None]] = {}
@@ -116,7 +117,9 @@ class Owner:
         runtime = self._context.metastore.runtime
         jvm_pid = self._context.sessions.jvm_pid
         lease = try_take(runtime, self._context.owner, jvm_pid, is_local=self._context.warehouse.is_local)
-        if lease is not None:
+        if lease is None:
+            self._warn_of_orphan()
+        else:
             fault("owner.after_lease")
             logger.info("this process runs the jobs of %s", self._context.warehouse.uri)
             # From here on the lease is ours, whatever fails: nobody else takes it while this process lives.
@@ -126,6 +129,20 @@ class Owner:
                 self._context.metastore.project()
             except (DeltaError, OSError) as error:
                 logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
+
+    def _warn_of_orphan(self) -> None:
+        """Says once what the jobs wait for, where it is a process that somebody has to end."""
+        if self._has_warned:
+            return
+        lease = self._context.metastore.runtime.lease()
+        is_local = self._context.warehouse.is_local
+        if lease is not None and is_orphaned(lease, is_local=is_local, now_ms=now_ms()):
+            self._has_warned = True
+            logger.warning(
+                "process %d still runs, the JVM of an owner of %s that was killed: its jobs start when it has ended",
+                lease.jvm_pid,
+                self._context.warehouse.uri,
+            )
 
     def _run(self) -> None:
         # However the loop ends, the lease goes back: an owner that does nothing would keep everybody else from it.

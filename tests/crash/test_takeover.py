@@ -14,7 +14,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import JobStatus, Lease, Operation, PauseRecord, PutObject, SourceRecord
 from rw_sql.plan.requests import ReadJobStatuses
 from rw_sql.runtime.context import Context
-from rw_sql.runtime.lease import is_held, now_ms, process_start, try_take
+from rw_sql.runtime.lease import is_held, is_orphaned, now_ms, process_start, this_machine, try_take
 from rw_sql.runtime.storage import Warehouse
 from rw_sql.runtime.world import World
 
@@ -45,7 +45,7 @@ def lease_of(python: tuple[int, str], jvm: tuple[int, str], *, applied_epoch: in
     at = now_ms()
     return Lease(
         owner="another",
-        host=os.uname().nodename,
+        host=this_machine(),
         python_pid=python[0],
         python_start=python[1],
         jvm_pid=jvm[0],
@@ -69,6 +69,13 @@ def test_a_killed_owner_holds_until_its_jvm_is_gone_too(other: subprocess.Popen[
     assert not is_held(lease, is_local=True, now_ms=lease.heartbeat_ms)
 
 
+def test_a_jvm_that_does_not_end_is_told(other: subprocess.Popen[bytes]) -> None:
+    lease = lease_of(gone(), of(other))
+    assert not is_orphaned(lease, is_local=True, now_ms=lease.expires_ms - 1)
+    assert is_orphaned(lease, is_local=True, now_ms=lease.expires_ms)
+    assert not is_orphaned(lease_of(of(other), of(other)), is_local=True, now_ms=lease.expires_ms + 60_000)
+
+
 def test_a_killed_jvm_alone_is_no_reason_to_take_over(other: subprocess.Popen[bytes]) -> None:
     lease = lease_of(of(other), gone())
     assert is_held(lease, is_local=True, now_ms=lease.expires_ms + 1)
@@ -87,11 +94,14 @@ def test_a_process_id_that_is_used_again_is_another_process(other: subprocess.Po
     assert not is_held(lease, is_local=True, now_ms=lease.heartbeat_ms)
 
 
-def test_elsewhere_the_heartbeat_tells(other: subprocess.Popen[bytes]) -> None:
+def test_elsewhere_the_heartbeat_tells() -> None:
     lease = lease_of(gone(), gone())
     assert is_held(lease, is_local=False, now_ms=lease.expires_ms - 1)
     assert not is_held(lease, is_local=False, now_ms=lease.expires_ms)
-    assert is_held(replace(lease, host="elsewhere"), is_local=True, now_ms=lease.expires_ms - 1)
+    # Also on a local path where process ids mean something else: another host, boot or container.
+    away = replace(lease, host="elsewhere")
+    assert is_held(away, is_local=True, now_ms=lease.expires_ms - 1)
+    assert not is_held(away, is_local=True, now_ms=lease.expires_ms)
 
 
 def test_one_of_two_takes_a_free_lease(tmp_path: Path) -> None:
