@@ -74,7 +74,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     return SparkQuery(text=tree.sql(dialect="spark"), tables=tables_of(tree), time_column=writer.time_column)
 
 
-_LITERAL_INTERVAL = re.compile(r"\s*(\d+)\s*([a-z]+)\s*", re.IGNORECASE)
+_LITERAL_INTERVAL = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def watermark_delay(watermark: Watermark) -> str:

@@ -17,13 +17,14 @@ from rw_sql.syntax.reading.words import (
     NO_COLUMNS,
     NOT,
     NUMBER_SUFFIXES,
+    ORDERED_BY_ONE,
     OTHER,
     POSTFIX,
     SIGN,
     STRING_PREFIXES,
     WORD_POWERS,
 )
-from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD
+from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD, Token
 
 
 class ExpressionReader(FormReader):
@@ -281,7 +282,7 @@ class ExpressionReader(FormReader):
             self.operators(OTHER)
         elif word in ("LEFT", "RIGHT", "WINDOW"):
             self.at += 1
-            self._call()
+            self._call(self.tokens[self.at - 1])
         elif word in RESERVED:
             self.refuse(f"syntax error at or near {self.peek().text}", self.peek())
         else:
@@ -300,7 +301,7 @@ class ExpressionReader(FormReader):
             if self.peek(1).text == ")" and first.upper in NEED_ARGUMENTS and self.at == begun + 1:
                 self.at += 1
                 self.fail(f"an argument of {first.text}")
-            self._call()
+            self._call(first)
         elif first.kind == WORD and first.upper not in NO_COLUMNS:
             self.mentioned.append(first)
 
@@ -314,7 +315,7 @@ class ExpressionReader(FormReader):
                 return
             self.at += 2
 
-    def _call(self) -> None:
+    def _call(self, function: Token) -> None:
         self.expect_sign("(")
         if not self.take_sign(")"):
             _ = self.take("DISTINCT") or self.take("ALL")
@@ -326,7 +327,11 @@ class ExpressionReader(FormReader):
         if self.take("WITHIN", "GROUP"):
             self.expect_sign("(")
             self.expect("ORDER", "BY")
-            self.comma_separated(self.order_item)
+            self.order_item()
+            if function.upper in ORDERED_BY_ONE and self.is_sign(","):
+                self.refuse("only one arg in order by is expected here", self.peek())
+            while self.take_sign(","):
+                self.order_item()
             self.expect_sign(")")
         if self.word() == "FILTER" and self.peek(1).text == "(":
             self.at += 2

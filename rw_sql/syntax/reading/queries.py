@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.syntax.names import RESERVED
 from rw_sql.syntax.reading.reshaping import ReshapingReader
 from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD
 
@@ -149,7 +150,8 @@ class QueryReader(ReshapingReader):
         self.in_parentheses(self.expression)
 
     def _tail(self) -> None:
-        if self.take("ORDER", "BY"):
+        is_ordered = self.take("ORDER", "BY")
+        if is_ordered:
             self.comma_separated(self.order_item)
         for words in (("DISTRIBUTE", "BY"), ("CLUSTER", "BY")):
             if self.take(*words):
@@ -168,7 +170,7 @@ class QueryReader(ReshapingReader):
             else:
                 break
         if self.take("FETCH"):
-            self._fetch(limited)
+            self._fetch(limited, is_ordered)
 
     def _offset(self) -> None:
         if self.peek().kind != NUMBER:
@@ -176,7 +178,7 @@ class QueryReader(ReshapingReader):
         self.expression()
         self.take_one("ROW", "ROWS")
 
-    def _fetch(self, limited: bool) -> None:
+    def _fetch(self, limited: bool, is_ordered: bool) -> None:
         if limited:
             self.refuse("cannot specify both LIMIT and FETCH", self.tokens[self.at - 1])
         if not self.take_one("FIRST", "NEXT"):
@@ -187,7 +189,10 @@ class QueryReader(ReshapingReader):
             self.at += 1
             if not self.take_one("ROW", "ROWS"):
                 self.fail("one of ROW or ROWS")
-        if not self.take("ONLY") and not self.take("WITH", "TIES"):
+        if self.take("WITH", "TIES"):
+            if not is_ordered:
+                self.refuse("WITH TIES cannot be specified without ORDER BY clause", self.tokens[self.at - 1])
+        elif not self.take("ONLY"):
             self.fail("one of ONLY or WITH TIES")
 
     def _select(self) -> None:
@@ -198,8 +203,11 @@ class QueryReader(ReshapingReader):
             self.take("ALL")
         before = len(self.mentioned)
         self.comma_separated(self._item)
-        if self.word() != "FROM" and not self.within and not self.has_lambda and len(self.mentioned) > before:
-            self.refuse(f'column "{self.mentioned[before].value}" does not exist: the query has no FROM', self.peek())
+        after = self.peek()
+        has_ended = after is self.ended or after.text == ")" or (after.upper in RESERVED and after.upper != "FROM")
+        if has_ended and not self.within and not self.has_lambda and len(self.mentioned) > before:
+            column = self.mentioned[before]
+            self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column)
         if self.take("FROM"):
             self.comma_separated(self._table_and_joins)
             while self.word() == "LATERAL" and self.word(1) == "VIEW":

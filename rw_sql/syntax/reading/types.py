@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rw_sql.errors import UNSUPPORTED_TYPE, SqlError, near_names
 from rw_sql.syntax.reading.cursor import Cursor
-from rw_sql.syntax.scan import NUMBER, WORD
+from rw_sql.syntax.scan import NUMBER, WORD, Token
 
 _NAMES = frozenset(
     [
@@ -123,13 +123,22 @@ class TypeReader(Cursor):
         elif word == "interval" and self.take_one(*_FIELDS) and self.take("TO") and not self.take_one(*_FIELDS):
             self.fail("date/time field")
         if word in _WITH_ARGUMENTS and self.is_sign("(") and self.peek(1).kind == NUMBER:
-            self.at += 2
-            if self.take_sign(","):
-                if self.peek().kind != NUMBER:
-                    self.fail("a number")
-                self.at += 1
+            self.at += 1
+            first = self._whole_number()
+            if word == "float" and not 1 <= int(first.text) <= 53:
+                self.refuse("the precision of FLOAT lies between 1 and 53", first)
+            if word in _WITH_SCALE and self.take_sign(","):
+                self._whole_number()
             self.expect_sign(")")
+
+    def _whole_number(self) -> Token:
+        number = self.peek()
+        if number.kind != NUMBER or not number.text.isdigit() or len(number.text) > 9:
+            self.fail("a whole number")
+        self.at += 1
+        return number
 
 
 _FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
-_WITH_ARGUMENTS = frozenset({"numeric", "decimal", "dec", "varchar", "char", "character", "float", "vector"})
+_WITH_SCALE = frozenset({"numeric", "decimal", "dec"})
+_WITH_ARGUMENTS = _WITH_SCALE | {"varchar", "char", "character", "float", "vector"}

@@ -62,6 +62,7 @@ NO_COLUMNS = frozenset({
     "CURRENT_TIMESTAMP", "CURRENT_USER", "LOCALTIME", "LOCALTIMESTAMP", "SESSION_USER", "USER",
 })  # fmt: skip
 """Names that are values without a table."""
+ORDERED_BY_ONE = frozenset({"PERCENTILE_CONT", "PERCENTILE_DISC", "APPROX_PERCENTILE", "MODE"})
 QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
 
 

@@ -44,7 +44,7 @@ _PARALLELISM = ("parallelism", "backfill_parallelism")
 _SETTABLE = {
     "SOURCE": (*_RATE_LIMITS, *_PARALLELISM),
     "TABLE": (*_RATE_LIMITS, *_PARALLELISM),
-    "SINK": (*_RATE_LIMITS, *_PARALLELISM),
+    "SINK": (*_RATE_LIMITS, *_PARALLELISM, "resource_group"),
     "MATERIALIZED VIEW": (*_RATE_LIMITS, *_PARALLELISM, "resource_group", "streaming_enable_unaligned_join"),
     "FRAGMENT": ("rate_limit", "parallelism"),
 }
@@ -127,8 +127,8 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
     known = one_of(parameter, settable, f"expected SCHEMA, CONFIG or {_upper(settable)} after SET")
     if known.endswith("rate_limit") and values is not None:
         first = values[0]
-        is_whole = isinstance(first, NumberValue) and first.text.isascii() and first.text.isdigit()
-        if len(values) > 1 or not is_whole or int(first.text) > 2**31 - 1:
+        digits = first.text if isinstance(first, NumberValue) and first.text.isascii() else ""
+        if len(values) > 1 or not digits.isdigit() or len(digits) > 10 or int(digits) > 2**31 - 1:
             raise SqlError(SYNTAX_ERROR, "expected number or DEFAULT", span=first.span)
     if values is not None and isinstance(values[-1], WordValue) and values[-1].text == "deferred":
         raise SqlError(SYNTAX_ERROR, "expected a value, found: DEFERRED", span=values[-1].span)
@@ -143,7 +143,7 @@ def _upper(names: tuple[str, ...]) -> str:
 
 def alter_reset(parameter: Token, is_deferred: bool | None) -> Callable[[str, Name], Statement]:
     def change(kind: str, name: Name) -> Statement:
-        known = ("resource_group",) if kind == "MATERIALIZED VIEW" else ()
+        known = ("resource_group",) if kind in ("MATERIALIZED VIEW", "SINK") else ()
         word = one_of(parameter, known, f"expected CONFIG{' or RESOURCE_GROUP' if known else ''} after RESET")
         return AlterReset(
             kind=kind, name=name, parameter=word, is_deferred=bool(is_deferred), parameter_span=parameter.span
