@@ -31,7 +31,8 @@ def explain_lines(plan: Plan) -> list[str]:
     elif plan.session is not None:
         lines.append(f"sets {plan.session[0]} in this session")
     elif plan.operation is None:
-        lines += [f"changes nothing: {row.detail}" for row in plan.changes if row.change == "NOTHING"]
+        notes = [row for row in plan.changes if row.change == "NOTHING"]
+        lines += [f"changes nothing: {row.detail}" if row.object else row.detail for row in notes]
     return lines
 
 
