@@ -204,7 +204,8 @@ class QueryReader(ReshapingReader):
         before = len(self.mentioned)
         self.comma_separated(self._item)
         after = self.peek()
-        has_ended = after is self.ended or after.text == ")" or (after.upper in RESERVED and after.upper != "FROM")
+        is_word = after.kind == WORD and (after.upper in RESERVED or after.upper == "EMIT") and after.upper != "FROM"
+        has_ended = is_word or after is self.ended or after.text == ")"
         if has_ended and not self.within and not self.has_lambda and len(self.mentioned) > before:
             column = self.mentioned[before]
             self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column)
