@@ -1,0 +1,80 @@
+"""A source that cannot go on says why, with the statement to type; typing it helps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.kafka_topics import create_topic, delete_records, delete_topic
+from tests.integration.attached import produce_json, wait_until
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+    from tests.integration.attached import AttachedSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery")]
+
+
+def create(session: AttachedSession, broker: BrokerInfo, topic: str) -> None:
+    session.allow_unsafe()
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW m AS SELECT id FROM s",
+    )
+
+
+def produce(broker: BrokerInfo, topic: str, ids: range) -> None:
+    produce_json(broker.bootstrap, topic, [{"id": id_} for id_ in ids], 0)
+
+
+def wait_for_reason(session: AttachedSession, words: str) -> str:
+    """The reason why source ``s`` stands still, once it has these words."""
+    wait_until(lambda: words in session.job("s").reason, f"the reason says {words}")
+    assert session.job("s").state == "STALLED"
+    return session.job("s").reason
+
+
+def ids(session: AttachedSession) -> list[int]:
+    return [row[0] for row in session.flushed_rows_of("m")]
+
+
+def test_records_that_expired_before_they_were_read(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    create(session, broker, topic_name)
+    produce(broker, topic_name, range(10))
+    assert ids(session) == list(range(10))
+    session.run("PAUSE SOURCE s")
+    produce(broker, topic_name, range(10, 30))
+    delete_records(broker.bootstrap, topic_name, {0: 17})
+    assert session.split_statuses("s") == {f"{topic_name}:0": "EXPIRED"}
+
+    answers = session.sql("RESUME SOURCE s")
+    assert any("EXPIRED" in row.detail for row in answers)
+    reason = wait_for_reason(session, "EXPIRED")
+    assert "7 records" in reason
+    assert ids(session) == list(range(10))
+    *_, statements = reason.partition(": ")
+    session.run(*statements.split("; "), "RESUME SOURCE s")
+    assert ids(session) == [*range(10), *range(17, 30)]
+    assert session.job("s").state == "RUNNING"
+
+
+def test_a_topic_that_is_gone(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    other = f"{topic_name}.other"
+    for topic in (topic_name, other):
+        create_topic(broker.bootstrap, topic, 1)
+    create(session, broker, topic_name)
+    produce(broker, topic_name, range(10))
+    produce(broker, other, range(10, 20))
+    assert ids(session) == list(range(10))
+    view_run = session.job("m").run
+    delete_topic(broker.bootstrap, topic_name)
+    wait_for_reason(session, f"MISSING topic {topic_name}")
+    assert ids(session) == list(range(10))
+    session.run(f"ALTER SOURCE s UNSAFE SET (topic = '{other}')")
+    assert ids(session) == list(range(20))
+    assert session.job("m").run == view_run
