@@ -99,7 +99,7 @@ class Cursor:
         self.mentioned: list[Token] = []
         """The first words of the column names met so far."""
         self.has_lambda = False
-        """Whether an arrow or bar was met that may define names of its own."""
+        """Whether a bar was met that may define names of its own."""
 
     def peek(self, ahead: int = 0) -> Token:
         """The token that many places on; the end's token behind the last one."""

@@ -87,7 +87,6 @@ class ExpressionReader(FormReader):
             self.label()
             self._fields()
         else:
-            self.has_lambda = self.has_lambda or operator == "->"
             self.operators(power)
 
     def _word_infix(self, word: str, power: int) -> None:
@@ -302,8 +301,21 @@ class ExpressionReader(FormReader):
                 self.at += 1
                 self.fail(f"an argument of {first.text}")
             self._call(first)
-        elif first.kind == WORD and first.upper not in NO_COLUMNS:
+        elif first.kind == BACKQUOTED or self.at > begun + 1 or (first.kind == WORD and first.upper not in NO_COLUMNS):
             self.mentioned.append(first)
+
+    def arrow_parameters(self, begun: int) -> set[str]:
+        """The names right before an arrow since token ``begun``: ``x -> x + 1``, ``(x, y) -> x + y``."""
+        found: set[str] = set()
+        for at in range(begun + 1, self.at - 1):
+            if self.tokens[at].text != "-" or self.tokens[at + 1].text != ">":
+                continue
+            before = at - 1
+            if self.tokens[before].text == ")":
+                while before > begun and self.tokens[before].text != "(":
+                    before -= 1
+            found.update(token.value for token in self.tokens[before:at])
+        return found
 
     def _fields(self) -> None:
         """Moves behind ``.a.b``. A reserved word is a field's name only where it touches the dot."""

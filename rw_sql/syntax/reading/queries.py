@@ -99,9 +99,12 @@ class QueryReader(ReshapingReader):
 
     def subquery(self) -> None:
         """Moves behind a query that may use the columns of those around it."""
+        begun, before = self.at, len(self.mentioned)
         self.within += 1
         self.query()
         self.within -= 1
+        if any(token.upper == "FROM" and token.kind == WORD for token in self.tokens[begun : self.at]):
+            del self.mentioned[before:]
 
     def query(self) -> None:
         """Moves behind the longest query that begins here. Raises SqlError INVALID_EXPRESSION, TOO_COMPLEX."""
@@ -201,14 +204,10 @@ class QueryReader(ReshapingReader):
                 self.in_parentheses(self.expression)
         else:
             self.take("ALL")
-        before = len(self.mentioned)
+        begun, before = self.at, len(self.mentioned)
         self.comma_separated(self._item)
-        after = self.peek()
-        is_word = after.kind == WORD and (after.upper in RESERVED or after.upper == "EMIT") and after.upper != "FROM"
-        has_ended = is_word or after is self.ended or after.text == ")"
-        if has_ended and not self.within and not self.has_lambda and len(self.mentioned) > before:
-            column = self.mentioned[before]
-            self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column)
+        if not self.within:
+            self._refuse_columns_of_nothing(begun, before)
         if self.take("FROM"):
             self.comma_separated(self._table_and_joins)
             while self.word() == "LATERAL" and self.word(1) == "VIEW":
@@ -223,6 +222,17 @@ class QueryReader(ReshapingReader):
             self.comma_separated(self._named_window)
         if self.take("QUALIFY"):
             self.expression()
+
+    def _refuse_columns_of_nothing(self, begun: int, before: int) -> None:
+        """Raises SqlError INVALID_EXPRESSION if the list from token ``begun`` on names a column and no FROM follows."""
+        after = self.peek()
+        is_word = after.kind == WORD and (after.upper in RESERVED or after.upper == "EMIT") and after.upper != "FROM"
+        if self.has_lambda or not (is_word or after is self.ended or after.text == ")"):
+            return
+        parameters = self.arrow_parameters(begun)
+        for column in self.mentioned[before:]:
+            if column.value not in parameters:
+                self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column)
 
     def _item(self) -> None:
         self.wildcard_or_expression()
