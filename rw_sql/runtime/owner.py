@@ -238,8 +238,9 @@ class Owner:
             if reconciler is not None:
                 reconciler.stop_all(is_owner=True)
             with self._lease_lock:
-                if self._lease is not None:
-                    self._context.metastore.runtime.release_lease(self._lease)
+                lease, self._lease = self._lease, None
+                if lease is not None:
+                    self._context.metastore.runtime.release_lease(lease)
         except (SqlError, OSError, DeltaError) as error:
             logger.warning("the lease could not be released; it ends with this process: %s", error)
         finally:
