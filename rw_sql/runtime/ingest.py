@@ -21,6 +21,7 @@ from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, sto
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.positions import read_positions
 from rw_sql.syntax import canonical_type
+from rw_sql.syntax.names import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +68,7 @@ def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitS
     by_status = _by_status(splits, states, upstream)
     for status in (OTHER_CLUSTER, RECREATED, ORPHAN):
         if found := by_status.get(status):
-            raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {name}", is_final=True)
+            raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {quoted(name)}", is_final=True)
 
 
 def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
@@ -75,12 +76,19 @@ def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, Sp
     require_splits(splits, upstream)
     require_same(name, splits, states, upstream)
     by_status = _by_status(splits, states, upstream)
-    move = f"PAUSE SOURCE {name}; INJECT SOURCE OFFSETS {name} TO"
-    if found := by_status.get(EXPIRED):
+    for status, where in ((EXPIRED, "EARLIEST"), (AHEAD, "LATEST")):
+        found = by_status.get(status)
+        if not found:
+            continue
         lost = sum(upstream.splits[split].start - states[split].offset for split in found)
-        raise StalledError(f"{EXPIRED} {_few(found)}, {lost} records: {move} EARLIEST", is_final=True)
-    if found := by_status.get(AHEAD):
-        raise StalledError(f"{AHEAD} {_few(found)}: {move} LATEST", is_final=True)
+        counted = f", {lost} records" if status == EXPIRED else ""
+        # The others keep their place: moving them too would repeat what they have read.
+        only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
+        raise StalledError(
+            f"{status} {_few(found)}{counted}: PAUSE SOURCE {quoted(name)}; "
+            f"INJECT SOURCE OFFSETS {quoted(name)} TO {where}{only}; RESUME SOURCE {quoted(name)}",
+            is_final=True,
+        )
 
 
 def _by_status(splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> dict[str, list[str]]:
