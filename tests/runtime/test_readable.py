@@ -24,8 +24,12 @@ SPLITS = ("t:0",)
 @pytest.mark.parametrize(
     ("offset", "seen", "reason"),
     [
-        (2, upstream(start=5), "EXPIRED t:0, 3 records: PAUSE SOURCE s; INJECT SOURCE OFFSETS s TO EARLIEST"),
-        (12, upstream(), "AHEAD t:0: PAUSE SOURCE s; INJECT SOURCE OFFSETS s TO LATEST"),
+        (
+            2,
+            upstream(start=5),
+            "EXPIRED t:0, 3 records: PAUSE SOURCE s; INJECT SOURCE OFFSETS s TO EARLIEST; RESUME SOURCE s",
+        ),
+        (12, upstream(), "AHEAD t:0: PAUSE SOURCE s; INJECT SOURCE OFFSETS s TO LATEST; RESUME SOURCE s"),
     ],
 )
 def test_bounds_are_asked_at_the_start_only(offset: int, seen: Upstream, reason: str) -> None:
