@@ -26,6 +26,8 @@ from rw_sql.syntax.reading.words import (
 )
 from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD, Token
 
+_BEHIND_QUERIES = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH"})
+
 
 class ExpressionReader(FormReader):
     """Reads expressions. Queries inside of them are the subclass's business."""
@@ -216,7 +218,7 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """Whether the bracket that opens here is one side of a UNION, EXCEPT or INTERSECT."""
+        """Whether the bracket that opens here is one side of a UNION, EXCEPT or INTERSECT, or is ordered or limited."""
         depth = 0
         at = self.at
         while at < self.last:
@@ -225,7 +227,7 @@ class ExpressionReader(FormReader):
             at += 1
             if depth == 0:
                 break
-        return at < self.last and self.tokens[at].upper in ("UNION", "EXCEPT", "INTERSECT", "MINUS")
+        return at < self.last and self.tokens[at].upper in _BEHIND_QUERIES
 
     def _word_prefix(self, word: str) -> None:
         following = self.peek(1)

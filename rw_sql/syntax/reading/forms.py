@@ -67,6 +67,9 @@ class FormReader(TypeReader):
                     self.fail("date/time field")
                 self.at += 1
                 self._precision()
+                return
+            while self.peek().kind in (NUMBER, STRING) and self.word(1) in UNITS:
+                self.at += 2
         elif not is_text or self._lacks_unit():
             self.fail("date/time field")
 
@@ -103,7 +106,17 @@ class FormReader(TypeReader):
         self.data_type()
 
     def _exists(self) -> None:
-        self.subquery()
+        if self.is_sign("(") or self.word() in ("SELECT", "WITH", "VALUES") or not self._begins_arguments():
+            self.subquery()
+        else:
+            self.expression()
+            self.expect_sign(",")
+            self.expression()
+
+    def _begins_arguments(self) -> bool:
+        """``EXISTS (xs, x -> x > 1)``: Spark's function of an array."""
+        following = self.peek(1).text
+        return (self.is_name() and following in (",", ".")) or (self.word() == "ARRAY" and following in ("(", "["))
 
     def _extract(self) -> None:
         if self.peek().kind not in (WORD, STRING, QUOTED):
@@ -175,6 +188,7 @@ FORMS: dict[str, Callable[[FormReader], None]] = {
     "EXISTS": FormReader._exists,
     "EXTRACT": FormReader._extract,
     "SUBSTRING": FormReader._substring,
+    "SUBSTR": FormReader._substring,
     "POSITION": FormReader._position,
     "OVERLAY": FormReader._overlay,
     "TRIM": FormReader._trim,

@@ -146,6 +146,8 @@ class QueryReader(ReshapingReader):
             self.expect_sign(")")
         elif self.take("VALUES"):
             self.comma_separated(self._row_of_values)
+            if self.word() == "AS" and self.peek(2).text == "(":
+                self._table_alias()
         else:
             self.fail("SELECT, VALUES, or a subquery in the query body")
 
@@ -262,6 +264,8 @@ class QueryReader(ReshapingReader):
         self.comma_separated(self._group_item)
         if self.word() == "WITH" and self.word(1) in ("ROLLUP", "CUBE"):
             self.at += 2
+        elif self.take("GROUPING", "SETS"):
+            self.in_parentheses(self._grouping_set)
 
     def _group_item(self) -> None:
         if self.take("GROUPING", "SETS"):
@@ -365,7 +369,16 @@ class QueryReader(ReshapingReader):
         self.query()
         self.expect_sign(")")
         self._sample()
+        self._reshaped()
+
+    def _reshaped(self) -> None:
+        if not self.reshaping():
+            self._table_alias()
+            if not self.reshaping():
+                return
         self._table_alias()
+        while self.reshaping():
+            self._table_alias()
 
     def _named_table(self) -> None:
         self.name()
@@ -378,12 +391,7 @@ class QueryReader(ReshapingReader):
         else:
             self._as_of()
             self._sample()
-        if self.reshaping():
-            self._table_alias()
-            return
-        self._table_alias()
-        if self.reshaping():
-            self._table_alias()
+        self._reshaped()
 
     def _table_function(self) -> None:
         self.at += 1
@@ -423,11 +431,23 @@ class QueryReader(ReshapingReader):
             if self.word() in ("SYSTEM", "BERNOULLI"):
                 self.at += 1
             self.expect_sign("(")
-            self.expression()
-            _ = self.take("PERCENT") or self.take("ROWS")
+            if self.word() == "BUCKET" and self.peek(1).kind == NUMBER:
+                self._bucket()
+            else:
+                self.expression()
+                _ = self.take("PERCENT") or self.take("ROWS")
             self.expect_sign(")")
             if self.take("REPEATABLE"):
                 self.in_parentheses(self.expression)
+
+    def _bucket(self) -> None:
+        self.at += 2
+        self.expect("OUT", "OF")
+        if self.peek().kind != NUMBER:
+            self.fail("a number")
+        self.at += 1
+        if self.take("ON"):
+            self.expression()
 
     def _begins_clause(self) -> bool:
         """Whether the word is no alias because of what stands behind it."""

@@ -52,6 +52,8 @@ class ReshapingReader(ExpressionReader):
         self.expression()
         if self.take("AS"):
             self.label()
+        elif self.word() != "FOR" and self.is_name():
+            self.at += 1
 
     def _match_recognize(self) -> None:
         if self.take("PARTITION", "BY"):
@@ -59,7 +61,7 @@ class ReshapingReader(ExpressionReader):
         if self.take("ORDER", "BY"):
             self.comma_separated(self.order_item)
         if self.take("MEASURES"):
-            self.comma_separated(self._labelled)
+            self.comma_separated(self._measure)
         _ = self.take("ONE", "ROW", "PER", "MATCH") or self.take("ALL", "ROWS", "PER", "MATCH")
         if self.take("AFTER", "MATCH", "SKIP"):
             self._skip()
@@ -69,6 +71,11 @@ class ReshapingReader(ExpressionReader):
         self.expect_sign(")")
         self.expect("DEFINE")
         self.comma_separated(self._definition)
+
+    def _measure(self) -> None:
+        self.expression()
+        self.expect("AS")
+        self.label()
 
     def _skip(self) -> None:
         if self.take("PAST", "LAST", "ROW"):

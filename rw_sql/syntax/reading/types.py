@@ -130,6 +130,8 @@ class TypeReader(Cursor):
             if word in _WITH_SCALE and self.take_sign(","):
                 self._whole_number()
             self.expect_sign(")")
+        if word in _WITH_COLLATION and self.take("COLLATE"):
+            self.name()
 
     def _whole_number(self) -> Token:
         number = self.peek()
@@ -141,4 +143,5 @@ class TypeReader(Cursor):
 
 _FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _WITH_SCALE = frozenset({"numeric", "decimal", "dec"})
+_WITH_COLLATION = frozenset({"string", "varchar", "char"})
 _WITH_ARGUMENTS = _WITH_SCALE | {"varchar", "char", "character", "float", "vector"}
