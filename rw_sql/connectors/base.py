@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.spec import ConnectorSpec
 
-RESOLVE_TIMEOUT_SECONDS = 10.0
+RESOLVE_TIMEOUT_SECONDS = 8.0
 """How long validation and discovery may wait for an upstream before they call it unreachable."""
 
 

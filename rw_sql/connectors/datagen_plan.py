@@ -97,9 +97,10 @@ def _check_names(options: Mapping[str, str], columns: Mapping[str, str]) -> None
         path = key.split(".")[1:-1]
         if not any(path[: name.count(".") + 1] == name.split(".") for name in columns):
             near = near_names(".".join(path), columns)
-            raise SqlError(
+            raise OptionError(
                 UNDEFINED_COLUMN,
                 f'property "{key}" names no column of the source',
+                key=key,
                 hint=f'did you mean "fields.{near[0]}.{key.rsplit(".", 1)[-1]}"?'
                 if near
                 else "columns: " + ", ".join(columns),

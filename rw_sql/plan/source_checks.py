@@ -35,7 +35,8 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     """The connector's name, once columns, options and formats fit together. Raises SqlError at the first misfit."""
     _check_supported(statement)
     name = _connector_name(statement)
-    kind = connector(name, statement.name.span)
+    named = next((option.value.span for option in statement.options if option.key == "connector"), None)
+    kind = connector(name, named or statement.name.span)
     _check_connection(snapshot, statement, name)
     options = visible(plan_options(snapshot, statement))
     require_secret(statement.options, kind.spec)
@@ -52,9 +53,9 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     _check_columns(statement, name)
     try:
         kind.check_columns(options, {column.name: canonical_type(column.data_type) for column in statement.columns})
-    except OptionError as error:
-        if error.span is None:
-            error.span = spans.get(error.key, statement.name.span)
+    except SqlError as error:
+        key = error.key if isinstance(error, OptionError) else ""
+        error.span = error.span or spans.get(key, statement.name.span)
         raise
     return name
 
@@ -193,11 +194,15 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         seen.add(column_name)
     _check_watermarks(statement)
     for column in statement.columns:
-        spark_type(column.data_type)  # raises at the type that Spark does not have
-        if _holds_interval(column.data_type):
+        refused = " has a type that cannot be stored: INTERVAL" if _holds_interval(column.data_type) else None
+        try:
+            spark_type(column.data_type)
+        except SqlError as error:
+            refused = f": {error.message}"
+        if refused is not None:
             raise SqlError(
                 UNSUPPORTED_TYPE,
-                f'column "{column.name}" has a type that cannot be stored: INTERVAL',
+                f'column "{column.name}"{refused}',
                 span=column.span,
                 hint="declare it CHARACTER VARYING and CAST it in a materialized view",
             )
