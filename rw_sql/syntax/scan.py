@@ -49,7 +49,8 @@ _TOKEN = re.compile(
     |(?P<string>'(?:[^']|'')*+(?P<string_end>'?))
     |(?P<quoted>"(?:[^"]|"")*+(?P<quoted_end>"?))
     |(?P<backquoted>`(?:[^`]|``)*+(?P<backquoted_end>`?))
-    |(?P<number>\d++(?:\.\d++|\.(?![.\w]))?(?:[eE][+-]?\d++)?)
+    |(?P<number>0(?:[xX][0-9a-fA-F]++|[oO][0-7]++|[bB][01]++)
+        |(?:\d++(?:\.\d++|\.(?![.\w]))?|(?<![\w)\]"`'.$])\.\d++)(?:[eE][+-]?\d++)?)
     |(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*+)?)\$)
     |(?P<punctuation>.)""",
     re.VERBOSE | re.DOTALL,

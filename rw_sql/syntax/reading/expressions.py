@@ -367,17 +367,15 @@ class ExpressionReader(FormReader):
             first, second = self.peek(1), self.peek(2)
             if first.end == second.start and first.text + second.text in ("=>", ":="):
                 self.at += 3
-        if self._begins_query():
-            self.subquery()
-        else:
-            self.wildcard_or_expression()
+        self.wildcard_or_expression()
 
     def wildcard_or_expression(self) -> None:
         """``*``, ``t.*``, ``(expression).*`` or an expression."""
         if self.wildcard():
             return
+        begins_bracket = self.is_sign("(")
         self.expression()
-        if self.is_sign(".") and self.peek(1).text == "*" and self.tokens[self.at - 1].text == ")":
+        if begins_bracket and self.is_sign(".") and self.peek(1).text == "*":
             self.at += 2
 
     def wildcard(self) -> bool:

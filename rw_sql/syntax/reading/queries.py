@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.names import RESERVED
-from rw_sql.syntax.reading.reshaping import ReshapingReader
+from rw_sql.syntax.reading.reshaping import RESHAPING, ReshapingReader
 from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD
 
 if TYPE_CHECKING:
@@ -289,11 +289,18 @@ class QueryReader(ReshapingReader):
     def _lateral_view(self) -> None:
         self.at += 2
         self.take("OUTER")
-        self.expression()
-        if self._is_alias():
+        self.dotted_name()
+        self.expect_sign("(")
+        if not self.is_sign(")"):
+            self.comma_separated(self.expression)
+        self.expect_sign(")")
+        named = self._is_alias()
+        if named:
             self.at += 1
-        if self.take("AS"):
+        if self.take("AS") or (named and self.is_name()):
             self.comma_separated(self.name)
+        elif not named:
+            self.fail("the name of a table")
 
     # FROM
 
@@ -301,9 +308,15 @@ class QueryReader(ReshapingReader):
         """Moves behind a table and what is joined to it; tells whether anything is."""
         self._table()
         joined = False
-        while self._join():
+        while self._join() or self._reshape():
             joined = True
         return joined
+
+    def _reshape(self) -> bool:
+        if self.word() in ("PIVOT", "UNPIVOT") and self.reshaping():
+            self._table_alias()
+            return True
+        return False
 
     def _join(self) -> bool:
         if self.take("CROSS"):
@@ -369,16 +382,7 @@ class QueryReader(ReshapingReader):
         self.query()
         self.expect_sign(")")
         self._sample()
-        self._reshaped()
-
-    def _reshaped(self) -> None:
-        if not self.reshaping():
-            self._table_alias()
-            if not self.reshaping():
-                return
         self._table_alias()
-        while self.reshaping():
-            self._table_alias()
 
     def _named_table(self) -> None:
         self.name()
@@ -391,7 +395,9 @@ class QueryReader(ReshapingReader):
         else:
             self._as_of()
             self._sample()
-        self._reshaped()
+        self._table_alias()
+        if self.word() == "MATCH_RECOGNIZE" and self.reshaping():
+            self._table_alias()
 
     def _table_function(self) -> None:
         self.at += 1
@@ -446,13 +452,11 @@ class QueryReader(ReshapingReader):
         if self.peek().kind != NUMBER:
             self.fail("a number")
         self.at += 1
-        if self.take("ON"):
-            self.expression()
 
     def _begins_clause(self) -> bool:
         """Whether the word is no alias because of what stands behind it."""
         following = self.peek(1).text
-        return (self.word() == "ENGINE" and following == "=") or (self.word() == "MATCH_RECOGNIZE" and following == "(")
+        return (self.word() == "ENGINE" and following == "=") or (self.word() in RESHAPING and following == "(")
 
     def _table_alias(self) -> None:
         if self.take("AS"):

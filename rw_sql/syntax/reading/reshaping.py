@@ -21,10 +21,10 @@ class ReshapingReader(ExpressionReader):
         word = self.word()
         if word == "UNPIVOT" and self.word(1) in ("INCLUDE", "EXCLUDE") and self.word(2) == "NULLS":
             self.at += 2
-        if word not in _RESHAPING or self.peek(1).text != "(":
+        if word not in RESHAPING or self.peek(1).text != "(":
             return False
         self.at += 2
-        _RESHAPING[word](self)
+        RESHAPING[word](self)
         self.expect_sign(")")
         return True
 
@@ -124,7 +124,7 @@ class ReshapingReader(ExpressionReader):
         return True
 
 
-_RESHAPING: dict[str, Callable[[ReshapingReader], None]] = {
+RESHAPING: dict[str, Callable[[ReshapingReader], None]] = {
     "PIVOT": ReshapingReader._pivot,
     "UNPIVOT": ReshapingReader._unpivot,
     "MATCH_RECOGNIZE": ReshapingReader._match_recognize,
