@@ -360,7 +360,11 @@ class QueryReader(ReshapingReader):
                 self._derived()
                 self.within -= 1
             else:
-                self._named_table()
+                self.dotted_name()
+                if not self.is_sign("("):
+                    self.fail("(")
+                self._table_function()
+                self._table_alias()
         elif self.take_sign("("):
             if self._begins_query():
                 self._derived()
@@ -434,14 +438,14 @@ class QueryReader(ReshapingReader):
 
     def _sample(self) -> None:
         if self.take("TABLESAMPLE"):
-            if self.word() in ("SYSTEM", "BERNOULLI"):
-                self.at += 1
+            method = self.take_one("SYSTEM", "BERNOULLI")
             self.expect_sign("(")
-            if self.word() == "BUCKET" and self.peek(1).kind == NUMBER:
+            if not method and self.word() == "BUCKET" and self.peek(1).kind == NUMBER:
                 self._bucket()
             else:
                 self.expression()
-                _ = self.take("PERCENT") or self.take("ROWS")
+                if not method and not self.take_one("PERCENT", "ROWS"):
+                    self.fail("one of PERCENT or ROWS")
             self.expect_sign(")")
             if self.take("REPEATABLE"):
                 self.in_parentheses(self.expression)
@@ -460,7 +464,7 @@ class QueryReader(ReshapingReader):
 
     def _table_alias(self) -> None:
         if self.take("AS"):
-            self.label()
+            self.name()
         elif self._is_alias() and not self._begins_clause():
             self.at += 1
         else:
