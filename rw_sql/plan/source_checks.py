@@ -226,11 +226,12 @@ def _check_watermarks(statement: CreateSource) -> None:
                 span=watermark.span,
                 hint=f'did you mean "{near[0]}"?' if near else "it must be one of the declared columns",
             )
-        if not types[watermark.column].startswith("TIMESTAMP"):
+        if types[watermark.column] != "TIMESTAMP WITH TIME ZONE":
             raise SqlError(
                 INVALID_DEFINITION,
-                f'a watermark needs a timestamp, and column "{watermark.column}" is {types[watermark.column]}',
+                f'a watermark needs a point in time, and column "{watermark.column}" is {types[watermark.column]}',
                 span=watermark.span,
+                hint=f"declare it {watermark.column} TIMESTAMPTZ",
             )
         watermark_delay(watermark)
 

@@ -121,6 +121,7 @@ class Executor:
             if plan.is_unsafe:
                 self._pass_gate(snapshot, plan, session, agreed, said_yes=said_yes)
             operation = replace(plan.operation, actor=plan.operation.actor or _user())
+            self._context.sessions.require_alive()
             fault("statement.before_commit")
             try:
                 committed = self._context.metastore.commit(operation, based_on=snapshot)

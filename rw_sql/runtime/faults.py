@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from rw_sql.runtime.lease import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,5 +70,8 @@ def kill(name: str) -> None:
         _armed.tell(name)
     if _armed.kills in ("jvm", "both") and _armed.jvm_pid:
         os.kill(_armed.jvm_pid, signal.SIGKILL)
+        # A process takes a moment to die, the longer the busier the machine; what follows must find it gone.
+        while process_start(_armed.jvm_pid):
+            time.sleep(0.001)
     if _armed.kills in ("python", "both"):
         os.kill(os.getpid(), signal.SIGKILL)

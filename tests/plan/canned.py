@@ -78,7 +78,7 @@ class CannedWorld:
     def plan(self, text: str) -> Plan:
         """The plan of one statement. Raises SqlError located in the text."""
         try:
-            return self._drive(lower(parse_statement(text), self.snapshot, query_dialect=self.dialect))
+            return self.asking(lower(parse_statement(text), self.snapshot, query_dialect=self.dialect))
         except SqlError as error:
             raise error.located(text) from error
 
@@ -88,12 +88,16 @@ class CannedWorld:
         for text in texts:
             plan = self.plan(text)
             if plan.operation is not None:
-                self.snapshot = after(self.snapshot, plan.operation.changes)
-                for change in plan.operation.changes:
-                    if isinstance(change, PutSplitStates):
-                        # What a statement sets is not moved on by commits from before it.
-                        self.moved = {split: at for split, at in self.moved.items() if split not in change.states}
+                self.apply(plan.operation.changes)
         return plan
+
+    def apply(self, changes: tuple[Change, ...]) -> None:
+        """Puts changes into the catalog."""
+        self.snapshot = after(self.snapshot, changes)
+        for change in changes:
+            if isinstance(change, PutSplitStates):
+                # What a statement sets is not moved on by commits from before it.
+                self.moved = {split: at for split, at in self.moved.items() if split not in change.states}
 
     def explained(self, text: str) -> str:
         """What EXPLAIN prints."""
@@ -105,9 +109,19 @@ class CannedWorld:
 
     def states(self, source: str) -> dict[str, int]:
         """Where a source stands."""
+        return {split: state.offset for split, state in self.full_states(source).items()}
+
+    def full_states(self, source: str) -> Mapping[str, SplitState]:
+        """Where a source stands, and of which upstream."""
         record = self.snapshot.find("source", source)
         assert record is not None
-        return {split: state.offset for split, state in self._positions(record.id).states.items()}
+        return self._positions(record.id).states
+
+    def named(self, source: str) -> tuple[str, ...]:
+        """The topics that a source names."""
+        record = self.snapshot.find("source", source)
+        assert record is not None
+        return topics_of(dict(record.options))
 
     def assigned(self, source: str) -> tuple[str, ...]:
         """The splits assigned to a source."""
@@ -115,7 +129,8 @@ class CannedWorld:
         assert record is not None
         return tuple(sorted(self.snapshot.splits(ingest_fragment(record.id))))
 
-    def _drive(self, asking: Asking[Plan]) -> Plan:
+    def asking(self, asking: Asking[T]) -> T:
+        """Drives a lowering to its end."""
         try:
             request = next(asking)
             while True:
@@ -127,8 +142,8 @@ class CannedWorld:
                 else:
                     request = asking.send(answer)
         except StopIteration as end:
-            plan: Plan = end.value
-            return plan
+            result: T = end.value
+            return result
 
     def _answer(self, request: Request) -> object:
         match request:

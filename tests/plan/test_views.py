@@ -24,7 +24,7 @@ def clicks_world() -> CannedWorld:
     world = CannedWorld(dialect="risingwave")
     world.put_topic("t", (0, 10))
     world.run(
-        "CREATE SOURCE clicks (id INT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH "
+        "CREATE SOURCE clicks (id INT, at TIMESTAMPTZ, WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH "
         f"(connector = 'kafka', topic = 't', properties.bootstrap.server = '{HERE}') FORMAT PLAIN ENCODE JSON"
     )
     return world
@@ -70,8 +70,9 @@ def test_emit_on_window_close_needs_a_window() -> None:
     [
         ("WATERMARK FOR at AS at - INTERVAL '5' SECOND", "RW205"),
         ("WATERMARK FOR id AS id - INTERVAL '5' SECOND", "RW212"),
-        ("ts TIMESTAMP, WATERMARK FOR ts AS ts * 2", "RW301"),
-        ("ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND WITH TTL", "RW301"),
+        ("ts TIMESTAMPTZ, WATERMARK FOR ts AS ts * 2", "RW301"),
+        ("ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND", "RW212"),
+        ("ts TIMESTAMPTZ, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND WITH TTL", "RW301"),
     ],
 )
 def test_watermarks_that_cannot_be(clause: str, code: str) -> None:
