@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka import topics_of
@@ -34,8 +34,13 @@ from rw_sql.plan.steps import after
 from rw_sql.syntax import parse_statement
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore.records import Change
     from rw_sql.plan.plan import Plan
     from rw_sql.plan.requests import Asking, Request
+
+T = TypeVar("T")
 
 HERE = "127.0.0.1:9092"
 ELSEWHERE = "127.0.0.1:9093"
