@@ -97,7 +97,11 @@ class Child:
             self.wait_for_death(spark)
         operations = Metastore.open(self.warehouse).operations()
         done = sum(operation.kind != "DISCOVER SPLITS" for operation in operations)
-        for at in range(first_step(done), len(STEPS)):
+        first = first_step(done)
+        if self.kill is not None and 0 <= self.kill["step"] < first:
+            print(f"the kill's place is passed: step {first} is next", flush=True)
+            sys.exit(EXIT_NOT_REACHED)
+        for at in range(first, len(STEPS)):
             if self.kill is not None and at >= self.kill["step"]:
                 if self.is_armed and isinstance(STEPS[at], Say):
                     self.wait_for_death(spark)

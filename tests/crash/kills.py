@@ -80,29 +80,30 @@ FIRST_CHAIN = (
     Kill(point=SPARK_APPEND, at="resume_large"),
     Kill(point="ingest.before_stop", at="pause_midway"),
     Kill(point="owner.before_discovery", at="after add_topic_running", kills=BOTH),
-    Kill(point="statement.planned", at="unsafe_set", kills=JVM),
     Kill(point="metastore.before_append", at="unsafe_set"),
     Kill(point="metastore.after_append", at="unsafe_set"),
-    Kill(point="statement.before_commit", at="reset", kills=BOTH),
+    Kill(point="statement.planned", at="reset", kills=BOTH),
     Kill(point="metastore.after_objects", at="reset", kills=JVM),
     Kill(point="metastore.after_fragment_splits", at="inject"),
     Kill(point="ingest.after_claim", at="resume", kills=BOTH),
-    Kill(point="metastore.after_source_state", at="reset_running"),
 )
-"""Kills between the steps of UNSAFE SET, RESET and INJECT and in the middle of small and large batches."""
+"""Kills in the middle of small and large batches and between the steps of UNSAFE SET, RESET and INJECT.
+
+A statement whose process dies before the commit is said again by the next one. Where the JVM alone dies the statement
+is committed all the same, since no commit needs it.
+"""
 
 SECOND_CHAIN = (
     Kill(point="view.before_query", at="create_appended"),
     Kill(point="view.after_batch", at="after allow_unsafe"),
-    Kill(point="fence.after", at=START, kills=BOTH),
     Kill(point=SPARK_APPEND, at="resume_large", kills=BOTH),
     Kill(point="ingest.after_stop", at="pause_midway", kills=JVM),
-    Kill(point="ingest.after_position", at="add_topic_running"),
     Kill(point="ingest.before_stop", at="pause", kills=BOTH),
-    Kill(point="statement.after_commit", at="unsafe_set", kills=BOTH),
+    Kill(point="statement.after_commit", at="unsafe_set"),
     Kill(point="metastore.before_append", at="reset", kills=BOTH),
     Kill(point="statement.applied", at="reset"),
-    Kill(point="metastore.after_append", at="inject", kills=BOTH),
+    Kill(point="statement.before_commit", at="inject", kills=BOTH),
+    Kill(point="metastore.after_source_state", at="inject", kills=JVM),
     Kill(point="owner.after_lease", at=START),
     Kill(point="fence.before", at="resume"),
     Kill(point="ingest.in_batch", at="move_back_running", kills=JVM, reconnects=True),
