@@ -68,6 +68,19 @@ class Upstream:
         return self.error is None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffsets:
+    """What a consumer group has committed: per split the next record it will read, only where it committed one.
+
+    ``members`` is how many consumers it has now: with any it moves on. ``groups`` are the names of groups that there
+    are, where this one has committed nothing.
+    """
+
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    members: int = 0
+    groups: tuple[str, ...] = ()
+
+
 class UpstreamWatch(Protocol):
     """Asks an upstream again and again, over one connection. Not shared between threads."""
 
@@ -117,6 +130,17 @@ class Connector(Protocol):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
         """Per split, the offset of the first record at or after a time (its end where there is none)."""
+        ...
+
+    def group_offsets(
+        self,
+        options: Mapping[str, str],
+        group: str,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> GroupOffsets:
+        """What a consumer group has committed of the splits. Raises SqlError NOT_SUPPORTED where there are none."""
         ...
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:

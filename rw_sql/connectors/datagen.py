@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors import codec
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.spec import check_option_values, load_spec
-from rw_sql.errors import UNKNOWN_SPLIT, SqlError
+from rw_sql.errors import NOT_SUPPORTED, UNKNOWN_SPLIT, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import UpstreamWatch
+    from rw_sql.connectors.base import GroupOffsets, UpstreamWatch
     from rw_sql.connectors.spec import ConnectorSpec
 
 CLUSTER = "datagen"
@@ -90,6 +90,21 @@ class DatagenConnector:
             end = plan.split_total(index)
             made[split] = min(max(0, -((index - row) // plan.splits)), ENDLESS if end is None else end)
         return made
+
+    def group_offsets(
+        self,
+        options: Mapping[str, str],
+        group: str,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> GroupOffsets:
+        """Raises SqlError NOT_SUPPORTED: nobody else reads generated rows."""
+        raise SqlError(
+            NOT_SUPPORTED,
+            "a datagen source has no consumer groups",
+            hint="name the offsets with VALUES, or use TO EARLIEST, TO OFFSET or TO TIMESTAMP",
+        )
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """0, or the end where ``scan.startup.mode`` says latest and there is one."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import UpstreamWatch
+    from rw_sql.connectors.base import GroupOffsets, UpstreamWatch
     from rw_sql.connectors.spec import ConnectorSpec
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -123,6 +123,27 @@ class KafkaConnector:
         return {
             kafka_reader.split_id(*part): at[part] if 0 <= at[part] <= ends[part] else ends[part] for part in wanted
         }
+
+    def group_offsets(
+        self,
+        options: Mapping[str, str],
+        group: str,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> GroupOffsets:
+        """What a consumer group has committed of the partitions. Raises SqlError UPSTREAM_UNREACHABLE."""
+        from rw_sql.connectors import kafka_admin, kafka_groups
+
+        try:
+            return kafka_groups.committed(
+                kafka_properties.admin_properties(self.spec, options),
+                group,
+                [kafka_reader.split_parts(split) for split in splits],
+                timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+            )
+        except kafka_admin.BrokerError as error:
+            raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}") from error
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """Where a split without a state begins, by ``scan.startup.mode``."""

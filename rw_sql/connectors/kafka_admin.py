@@ -170,6 +170,15 @@ class BrokerAdmin:
                     raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
         return found
 
+    def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
+        """The answer to one call of librdkafka's client, given that client and the seconds left. Raises BrokerError."""
+        future = self._call(lambda: start(self._admin, self._left()))
+        self._wait([future])
+        try:
+            return future.result()
+        except self._failure as error:
+            raise BrokerError(self._reason(error)) from error
+
     def offsets(self, partitions: Iterable[tuple[str, int]], *whens: int) -> tuple[dict[tuple[str, int], int], ...]:
         """Per partition the offset at each of ``whens``: :data:`EARLIEST`, :data:`LATEST`, or milliseconds.
 

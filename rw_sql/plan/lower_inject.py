@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import (
-    INVALID_DEFINITION,
-    INVALID_OFFSETS_FILE,
     INVALID_SPLIT_STATE,
-    NOT_SUPPORTED,
     OFFSET_OUT_OF_RANGE,
     SOURCE_IS_RUNNING,
     SPLITS_UNKNOWN,
     SqlError,
 )
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.inject_targets import Ground, few, read_target
 from rw_sql.plan.lower_source import require_upstream, states_change
 from rw_sql.plan.lower_unsafe import dependents_of, resolve_splits, unsafe_plan
 from rw_sql.plan.names import find_source
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
-from rw_sql.plan.requests import Asking, Positions, file_text, job_statuses, look, positions
+from rw_sql.plan.requests import Asking, job_statuses, look, positions
 from rw_sql.plan.splits import OK, OTHER_CLUSTER, identified, identity_status, preview_splits, startup_states
-from rw_sql.syntax.statements import InjectFromFile, InjectTo, InjectValues, NullValue, SplitId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import Connector, Upstream
-    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
+    from rw_sql.plan.inject_targets import Wanted
+    from rw_sql.plan.requests import Positions
     from rw_sql.syntax.statements import InjectSourceOffsets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """One entry: the split, the state as it was written (None resets it), and where that stands in the statement."""
-
-    split: SplitId
-    state: str | None
-    span: Span
 
 
 def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot) -> Asking[Plan]:
@@ -68,9 +56,18 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
     stands = yield from positions(source.id)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
     chosen_set = frozenset(chosen)
-    wanted = yield from _wanted(statement, chosen, upstream)
-    ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wanted), splits)
-    picked = [(id_, entry) for id_, entry in zip(ids, wanted, strict=True) if id_ in chosen_set]
+    ground = Ground(
+        snapshot=snapshot,
+        source=source,
+        kind=kind,
+        options=options,
+        chosen=chosen,
+        upstream=upstream,
+        stands=stands,
+    )
+    wish = yield from read_target(statement, ground)
+    ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wish.entries), splits)
+    picked = [(id_, entry) for id_, entry in zip(ids, wish.entries, strict=True) if id_ in chosen_set]
     resets = [upstream.splits[id_] for id_, entry in picked if entry.state is None and id_ in upstream.splits]
     restarted = yield from startup_states(kind, source.connector, options, resets)
     states: dict[str, SplitState] = {}
@@ -83,7 +80,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
             states[id_] = restarted[id_]
         else:
             states[id_] = _checked(statement, kind, id_, entry, upstream, stands)
-    return _plan(statement, snapshot, source, kind, states, upstream, stands)
+    return _plan(statement, ground, states, wish.notices)
 
 
 def _require_stopped(statement: InjectSourceOffsets, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
@@ -106,119 +103,14 @@ def _require_stopped(statement: InjectSourceOffsets, snapshot: Snapshot, source:
         )
 
 
-def _wanted(statement: InjectSourceOffsets, chosen: tuple[str, ...], upstream: Upstream) -> Asking[tuple[Wanted, ...]]:
-    target = statement.target
-    if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
-        raise SqlError(
-            INVALID_DEFINITION,
-            "CONVENTION tells how written offsets are meant, and this target writes none",
-            span=target.span,
-            hint="leave CONVENTION out",
-        )
-    if statement.splits and isinstance(target, InjectValues):
-        raise SqlError(
-            INVALID_DEFINITION,
-            "VALUES names its splits itself",
-            span=statement.splits[0].span,
-            hint="leave FOR SPLITS out, or the other splits out of VALUES",
-        )
-    if isinstance(target, InjectValues):
-        return tuple(
-            Wanted(
-                split=entry.split,
-                state=None if isinstance(entry.value, NullValue) else entry.value.text,
-                span=entry.value.span,
-            )
-            for entry in target.entries
-        )
-    if isinstance(target, InjectFromFile):
-        try:
-            text = yield from file_text(target.path)
-        except SqlError as error:
-            error.span = error.span or target.span
-            error.hint = error.hint or "give a path or URI that this process can read"
-            raise
-        return _read_file(text, target.path, target.span)
-    if isinstance(target, InjectTo):
-        missing = [split for split in chosen if split not in upstream.splits]
-        if missing:
-            raise SqlError(
-                SPLITS_UNKNOWN,
-                f"the upstream does not tell the bounds of {', '.join(missing[:8])}",
-                span=target.span,
-                hint="name the offsets with VALUES, or wait until the upstream answers",
-            )
-        return tuple(
-            Wanted(
-                split=SplitId(id=split, span=target.span),
-                state=str(upstream.splits[split].start if target.where == "earliest" else upstream.splits[split].end),
-                span=target.span,
-            )
-            for split in chosen
-        )
-    raise SqlError(
-        NOT_SUPPORTED,
-        "this target of INJECT SOURCE OFFSETS is not supported yet",
-        span=target.span,
-        hint="use VALUES, FROM FILE, TO EARLIEST or TO LATEST",
-    )
-
-
-def _read_file(text: str, path: str, span: Span) -> tuple[Wanted, ...]:
-    """Our JSON map: ``{"split": offset | state | null, …}``."""
-
-    def refuse(message: str) -> SqlError:
-        return SqlError(
-            INVALID_OFFSETS_FILE,
-            f"offsets file {path!r} {message}",
-            span=span,
-            hint='the file holds one JSON object such as {"orders:0": 1200, "orders:1": null}',
-        )
-
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        names = [name for name, _ in pairs]
-        twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-        if twice is not None:
-            raise refuse(f'names "{twice}" more than once')
-        return dict(pairs)
-
-    try:
-        document = json.loads(text, object_pairs_hook=once)
-    except json.JSONDecodeError as error:
-        raise refuse(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
-    if not isinstance(document, dict):
-        raise refuse("does not hold a JSON object")
-    if not document:
-        raise refuse("names no split")
-    entries = []
-    for split, value in document.items():
-        match value:
-            case None:
-                state = None
-            case dict():
-                state = json.dumps(value)
-            case int() if not isinstance(value, bool):
-                state = str(value)
-            case str():
-                state = value
-            case _:
-                raise refuse(f'gives split "{split}" the offset {json.dumps(value)}, which is not a whole number')
-        entries.append(Wanted(split=SplitId(id=split, span=span), state=state, span=span))
-    return tuple(entries)
-
-
 def _checked(
     statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted, upstream: Upstream, stands: Positions
 ) -> SplitState:
     """The state to store, once it is a valid state of this split that the upstream holds (or may be clamped to it)."""
-    try:
-        state = kind.decode_state(split, entry.state or "")
-    except SqlError as error:
-        if error.span is None:
-            error.span = entry.span
-        raise
-    if statement.convention == "last_seen":
-        state = replace(state, offset=state.offset + 1)
+    if isinstance(entry.state, int):
+        state = SplitState(split=split, offset=entry.state)
+    else:
+        state = _decoded(statement, kind, split, entry)
     seen = upstream.splits.get(split)
     if seen is not None and (identity := identity_status(state, seen)) != OK:
         what = "another cluster" if identity == OTHER_CLUSTER else "a topic that was deleted and made again"
@@ -228,9 +120,11 @@ def _checked(
             span=entry.span,
             hint="write the offset alone if it is meant for this upstream",
         )
-    if state.offset < 0:
-        raise SqlError(INVALID_SPLIT_STATE, f'offset {state.offset} of split "{split}" is negative', span=entry.span)
     if seen is None:
+        if state.offset < 0:
+            raise SqlError(
+                INVALID_SPLIT_STATE, f'offset {state.offset} of split "{split}" is negative', span=entry.span
+            )
         old = stands.states.get(split)
         return replace(state, cluster=old.cluster, incarnation=old.incarnation) if old else state
     state = identified(state, seen)
@@ -247,15 +141,20 @@ def _checked(
     )
 
 
+def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted) -> SplitState:
+    try:
+        state = kind.decode_state(split, str(entry.state or ""))
+    except SqlError as error:
+        if error.span is None:
+            error.span = entry.span
+        raise
+    return replace(state, offset=state.offset + 1) if statement.convention == "last_seen" else state
+
+
 def _plan(
-    statement: InjectSourceOffsets,
-    snapshot: Snapshot,
-    source: SourceRecord,
-    kind: Connector,
-    states: Mapping[str, SplitState],
-    upstream: Upstream,
-    stands: Positions,
+    statement: InjectSourceOffsets, ground: Ground, states: Mapping[str, SplitState], notices: tuple[str, ...]
 ) -> Plan:
+    snapshot, source, upstream, stands = ground.snapshot, ground.source, ground.upstream, ground.stands
     if not states:
         raise SqlError(INVALID_SPLIT_STATE, "no offsets are given", span=statement.target.span)
     assigned = named_splits(snapshot, source, snapshot.splits(ingest_fragment(source.id)))
@@ -268,14 +167,15 @@ def _plan(
         change = "INJECTED" if old is None or old.offset != state.offset else "UNCHANGED"
         answers.append(ObjectChange(object=source.name, change=change, detail=f"{split} at {state.offset}{was}"))
     if kept:
-        answers.append(
-            ObjectChange(object=source.name, change="KEPT", detail=f"not named, position kept: {', '.join(kept[:12])}")
-        )
+        answers.append(ObjectChange(object=source.name, change="KEPT", detail=f"not named, position kept: {few(kept)}"))
+    answers += [ObjectChange(object=source.name, change="NOTICE", detail=notice) for notice in notices]
+    if not upstream.is_reachable:
+        notices = (*notices, f"the upstream does not answer: {upstream.error}")
     preview = Preview(
         title=f"INJECT SOURCE OFFSETS into source {source.name}",
         dependents=dependents_of(snapshot, source),
-        splits=preview_splits(kind, upstream, stands, after),
-        notices=() if upstream.is_reachable else (f"the upstream does not answer: {upstream.error}",),
+        splits=preview_splits(ground.kind, upstream, stands, after),
+        notices=notices,
     )
     return unsafe_plan(
         statement,

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rw_sql.connectors.base import SplitState, Upstream
+from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord
 from rw_sql.plan.options import PlannedOptions
 
@@ -50,6 +50,35 @@ class FindOffsetsAt:
     options: PlannedOptions
     milliseconds: int
     splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadGroupOffsets:
+    """What a consumer group has committed of these splits, at the upstream that ``options`` point at."""
+
+    connector: str
+    options: PlannedOptions
+    group: str
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCheckpoint:
+    """The newest committed entry of a Structured Streaming checkpoint's offset log."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointText:
+    """The answer: the newest committed batch and the text of its offsets.
+
+    ``planned`` is the newest batch that was planned: where it is a later one, that batch is under way or broke off.
+    """
+
+    batch: int
+    planned: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +170,8 @@ Request = (
     | SealSecret
     | OpenSecret
     | FindOffsetsAt
+    | ReadGroupOffsets
+    | ReadCheckpoint
     | ReadPositions
     | ReadFile
     | ReadClock
@@ -182,6 +213,17 @@ def offsets_at(
     """Asks for the first offsets at or after a time."""
     request = FindOffsetsAt(connector=connector, options=options, milliseconds=milliseconds, splits=splits)
     return _answer(dict, (yield request))
+
+
+def group_offsets(connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]) -> Asking[GroupOffsets]:
+    """Asks for what a consumer group has committed."""
+    request = ReadGroupOffsets(connector=connector, options=options, group=group, splits=splits)
+    return _answer(GroupOffsets, (yield request))
+
+
+def checkpoint_text(path: str) -> Asking[CheckpointText]:
+    """Asks for a checkpoint's newest committed offsets. The runtime raises SqlError where there are none."""
+    return _answer(CheckpointText, (yield ReadCheckpoint(path=path)))
 
 
 def positions(source_id: int) -> Asking[Positions]:

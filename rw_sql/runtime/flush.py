@@ -30,6 +30,7 @@ _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 2.0
 _DROPPED = "dropped meanwhile"
 _PAUSED = "paused, not waited for"
+_ENDLESS = "its rows are made as they are read: there is no end to read to"
 
 
 def flush(
@@ -83,10 +84,11 @@ def _flush_source(
             object=source.name, change="NOTICE", detail=f"not waited for: the upstream has no topic {missing}"
         )
     arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
-    _wait(context, arrival.is_over, deadline, f'source "{source.name}" did not read to {_spell(arrival.ends)}')
+    read_to = f"read to {_spell(arrival.ends)}"
+    _wait(context, arrival.is_over, deadline, f'source "{source.name}" did not {read_to if arrival.ends else "start"}')
     if arrival.notice is not None:
         return ObjectChange(object=source.name, change="NOTICE", detail=arrival.notice)
-    return ObjectChange(object=source.name, change="FLUSHED", detail=f"read to {_spell(arrival.ends)}")
+    return ObjectChange(object=source.name, change="FLUSHED", detail=read_to if arrival.ends else _ENDLESS)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,14 +16,17 @@ from rw_sql.plan.requests import (
     MeasureLags,
     OpenSecret,
     Positions,
+    ReadCheckpoint,
     ReadClock,
     ReadFile,
+    ReadGroupOffsets,
     ReadJobStatuses,
     ReadOperations,
     ReadPositions,
     SealSecret,
 )
 from rw_sql.runtime.analyze import analyze
+from rw_sql.runtime.checkpoint_files import read_checkpoint
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.positions import read_positions
@@ -77,6 +80,11 @@ class World:
                 options = context.resolve(request.options, self._snapshot)
                 kind = connector(request.connector)
                 return dict(kind.offsets_at(options, request.milliseconds, request.splits))
+            case ReadGroupOffsets():
+                options = context.resolve(request.options, self._snapshot)
+                return connector(request.connector).group_offsets(options, request.group, request.splits)
+            case ReadCheckpoint(path=path):
+                return read_checkpoint(path)
             case ReadPositions(source_id=source_id):
                 return self.positions(source_id)
             case ReadFile(path=path):

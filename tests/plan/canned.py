@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
-from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka import topics_of
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import FILE_UNREADABLE, SqlError
@@ -17,14 +17,17 @@ from rw_sql.plan.lower import lower
 from rw_sql.plan.options import visible
 from rw_sql.plan.requests import (
     AnalyzeQuery,
+    CheckpointText,
     FindOffsetsAt,
     LookAtUpstream,
     MeasureLags,
     OpenSecret,
     Positions,
     QueryAnalysis,
+    ReadCheckpoint,
     ReadClock,
     ReadFile,
+    ReadGroupOffsets,
     ReadJobStatuses,
     ReadOperations,
     ReadPositions,
@@ -64,6 +67,8 @@ class CannedWorld:
     files: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, JobStatus] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, GroupOffsets] = field(default_factory=dict)
+    checkpoints: dict[str, CheckpointText] = field(default_factory=dict)
     operations: tuple[OperationRecord, ...] = ()
     dialect: str = "spark"
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
@@ -160,6 +165,13 @@ class CannedWorld:
                 return True
             case FindOffsetsAt(splits=splits):
                 return {split: self.times[split] for split in splits}
+            case ReadGroupOffsets(group=group, splits=splits):
+                known = self.groups.get(group, GroupOffsets(groups=tuple(self.groups)))
+                return replace(known, offsets={split: at for split, at in known.offsets.items() if split in splits})
+            case ReadCheckpoint(path=path):
+                if path not in self.checkpoints:
+                    raise SqlError(FILE_UNREADABLE, f"cannot read checkpoint {path!r}: there is no such folder")
+                return self.checkpoints[path]
             case ReadPositions(source_id=source_id):
                 return self._positions(source_id)
             case ReadFile(path=path):

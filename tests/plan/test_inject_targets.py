@@ -1,0 +1,220 @@
+"""Every target of INJECT SOURCE OFFSETS: which offsets it comes to, what it says, and when it is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rw_sql.connectors.base import GroupOffsets
+from rw_sql.errors import Span, SqlError
+from rw_sql.plan.moments import interval_milliseconds, timestamp_milliseconds
+from rw_sql.plan.requests import CheckpointText, FindOffsetsAt
+from tests.plan.canned import CannedWorld, create_source, moved_world
+from tests.plan.test_unsafe import refused
+
+SPAN = Span(start=0, end=1, line=1, column=1)
+
+
+def paused_world() -> CannedWorld:
+    """``s`` on ``old``: partition 0 holds [10, 50) and stands at 40, partition 1 holds [0, 50) and stands at 50."""
+    world = moved_world()
+    world.run("PAUSE SOURCE s")
+    return world
+
+
+def injected(world: CannedWorld, target: str) -> dict[str, int]:
+    world.run(f"INJECT SOURCE OFFSETS s {target}")
+    return world.states("s")
+
+
+def notices(world: CannedWorld, target: str) -> list[str]:
+    return [detail for change, detail in world.answers(f"INJECT SOURCE OFFSETS s {target}") if change == "NOTICE"]
+
+
+CONNECT = json.dumps(
+    {
+        "offsets": [
+            {"partition": {"kafka_topic": "old", "kafka_partition": 0}, "offset": {"kafka_offset": 20}},
+            {"partition": {"kafka_topic": "old", "kafka_partition": 1}, "offset": None},
+        ]
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ('{"old:0": 20, "1": null}', {"old:0": 20, "old:1": 0}),
+        (CONNECT, {"old:0": 20, "old:1": 0}),
+        ("old,0,20\n", {"old:0": 20, "old:1": 50}),
+        ("loader,old,0,20\nloader,old,1,30\n", {"old:0": 20, "old:1": 30}),
+        ("old 0 20\nold 1 30\n", {"old:0": 20, "old:1": 30}),
+        ('{"old":{"0":-2,"1":30}}', {"old:0": 10, "old:1": 30}),
+        ('{"old":{"0":-1}}', {"old:0": 50, "old:1": 50}),
+    ],
+)
+def test_every_form_of_file(text: str, states: dict[str, int]) -> None:
+    world = paused_world()
+    world.files["f"] = text
+    assert injected(world, "FROM FILE 'f'") == states
+
+
+def test_last_seen_adds_one_to_numbers_and_leaves_bounds() -> None:
+    world = paused_world()
+    world.files["f"] = '{"old":{"0":20,"1":-2}}'
+    assert injected(world, "FROM FILE 'f' WITH (CONVENTION = 'last_seen')") == {"old:0": 21, "old:1": 0}
+
+
+def test_one_bad_entry_refuses_the_whole_file() -> None:
+    world = paused_world()
+    world.files["f"] = "old,0,20\nother,0,1\n"
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM FILE 'f'").code == "RW209"
+    world.files["f"] = "old,0,20\nold,1,51\n"
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM FILE 'f'").code == "RW211"
+
+
+def test_a_consumer_groups_offsets() -> None:
+    world = paused_world()
+    world.groups["loader"] = GroupOffsets(offsets={"old:0": 20, "else:0": 1}, members=2)
+    assert notices(world, "FROM GROUP 'loader'") == [
+        'consumer group "loader" has 2 members: it may move on meanwhile',
+        'consumer group "loader" has committed nothing of old:1',
+    ]
+    assert world.states("s") == {"old:0": 20, "old:1": 50}
+    error = refused(world, "INJECT SOURCE OFFSETS s FROM GROUP 'loadr'")
+    assert (error.code, error.hint) == ("RW402", 'did you mean "loader"?')
+
+
+def test_a_checkpoints_offsets() -> None:
+    world = paused_world()
+    world.checkpoints["/c"] = CheckpointText(
+        batch=3,
+        planned=4,
+        text='v1\n{"batchWatermarkMs":0}\n{"old":{"0":20,"1":30},"b":{"0":9}}\n{"reservoirId":"x"}\n-',
+    )
+    assert notices(world, "FROM CHECKPOINT '/c'") == [
+        "taken from batch 3 of the checkpoint",
+        "batch 4 of the checkpoint is planned but not committed: it is not counted",
+        "not of these splits, left out: b:0",
+    ]
+    assert world.states("s") == {"old:0": 20, "old:1": 30}
+    world.checkpoints["/c"] = CheckpointText(batch=0, planned=0, text='v2\n{}\nsrc:{"old":{"0":25}}')
+    assert injected(world, "FROM CHECKPOINT '/c'") == {"old:0": 25, "old:1": 30}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('v1\n{}\n{"b":{"0":9}}', 'reads no split of source "s"'),
+        ('v1\n{}\n{"old":{"0":9}}\n{"old":{"0":12}}', "in several places"),
+        ("nonsense", "holds no offsets"),
+    ],
+)
+def test_checkpoints_that_cannot_be_used(text: str, says: str) -> None:
+    world = paused_world()
+    world.checkpoints["/c"] = CheckpointText(batch=0, planned=0, text=text)
+    error = refused(world, "INJECT SOURCE OFFSETS s FROM CHECKPOINT '/c'")
+    assert (error.code, says in error.message) == ("RW403", True)
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM CHECKPOINT '/none'").code == "RW408"
+
+
+def test_where_another_source_stands() -> None:
+    world = paused_world()
+    world.run(create_source("t", "old,new", "paused = 'true'"))
+    world.run("INJECT SOURCE OFFSETS t VALUES ('old:0' = 22, 'old:1' = 33)")
+    assert injected(world, "FROM SOURCE t") == {"old:0": 22, "old:1": 33}
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM SOURCE s").code == "RW212"
+    world.run(create_source("u", "new", "paused = 'true'"))
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM SOURCE u").code == "RW310"
+    world.run("RESUME SOURCE t")
+    assert notices(world, "FROM SOURCE t") == ['source "t" is running: it moves on meanwhile']
+
+
+def test_a_source_of_another_life_of_the_topic_is_not_continued_by_number() -> None:
+    world = paused_world()
+    world.run(create_source("t", "old", "paused = 'true'"))
+    world.put_topic("old", (0, 9), (0, 9), life="second")
+    world.run("RESET SOURCE SPLITS s")
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM SOURCE t").code == "RW210"
+    assert refused(world, "INJECT SOURCE OFFSETS t TO SHIFT -1").code == "RW210"
+
+
+def test_offsets_that_are_worked_out() -> None:
+    world = paused_world()
+    assert injected(world, "TO OFFSET 20") == {"old:0": 20, "old:1": 20}
+    assert injected(world, "TO SHIFT 5 FOR SPLITS ('1')") == {"old:0": 20, "old:1": 25}
+    assert injected(world, "TO SHIFT -5") == {"old:0": 15, "old:1": 20}
+    assert refused(world, "INJECT SOURCE OFFSETS s TO SHIFT -100").code == "RW211"
+    assert injected(world, "TO SHIFT -100 ALLOW CLAMP") == {"old:0": 10, "old:1": 0}
+    assert injected(world, "TO OFFSET 100 ALLOW CLAMP") == {"old:0": 50, "old:1": 50}
+
+
+def test_offsets_at_a_time() -> None:
+    world = paused_world()
+    world.times = {"old:0": 20, "old:1": 50}
+    target = "TO TIMESTAMP '2023-11-14 22:13:20+00:00'"
+    assert notices(world, target) == ["no record at or after that time, so at the end: old:1"]
+    assert world.states("s") == {"old:0": 20, "old:1": 50}
+    assert [request.milliseconds for request in world.asked if isinstance(request, FindOffsetsAt)] == [
+        1_700_000_000_000
+    ]
+    world.asked.clear()
+    world.run("INJECT SOURCE OFFSETS s BACK BY INTERVAL '1 hour' FOR SPLITS ('0')")
+    (asked,) = [request for request in world.asked if isinstance(request, FindOffsetsAt)]
+    assert (asked.milliseconds, asked.splits) == (1_699_996_400_000, ("old:0",))
+    assert refused(world, "INJECT SOURCE OFFSETS s TO TIMESTAMP '2023-11-14 22:13:20'").code == "RW107"
+    assert refused(world, "INJECT SOURCE OFFSETS s BACK BY INTERVAL '1 month'").code == "RW107"
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("2023-11-14 22:13:20+00:00", 1_700_000_000_000),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14 23:13:20.5+01:00", 1_700_000_000_500),
+        ("2023-11-14 22:13:20 UTC", 1_700_000_000_000),
+        ("2023-11-14 23:13:20 Europe/Berlin", 1_700_000_000_000),
+        ("1969-12-31 23:59:59.999Z", -1),
+    ],
+)
+def test_timestamps(text: str, milliseconds: int) -> None:
+    assert timestamp_milliseconds(text, SPAN) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("2023-11-14 22:13:20", "has no time zone"),
+        ("yesterday", "is not a timestamp"),
+        ("2023-11-14 22:13:20 Nowhere/Never", "is no time zone"),
+        ("2023-11-14 22:13:20+01:00 UTC", "has two time zones"),
+    ],
+)
+def test_what_is_no_timestamp(text: str, says: str) -> None:
+    with pytest.raises(SqlError, match=says):
+        timestamp_milliseconds(text, SPAN)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1 hour", 3_600_000),
+        ("90 min", 5_400_000),
+        ("1 day 2 hours", 93_600_000),
+        ("2 weeks, 1 day", 15 * 86_400_000),
+        ("01:30:00", 5_400_000),
+        ("1 day 00:00:01.5", 86_401_500),
+        ("PT90M", 5_400_000),
+        ("P1DT2H", 93_600_000),
+        ("5s", 5_000),
+    ],
+)
+def test_intervals(text: str, milliseconds: int) -> None:
+    assert interval_milliseconds(text, SPAN) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "1 month", "0 s", "hour", "1", "-1 hour", "P", "1 hour x"])
+def test_what_is_no_interval(text: str) -> None:
+    with pytest.raises(SqlError, match="is not an interval"):
+        interval_milliseconds(text, SPAN)
