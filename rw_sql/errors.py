@@ -6,6 +6,7 @@ A code is never reused. SQLSTATE values follow PostgreSQL's appendix A.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -66,6 +67,7 @@ INVALID_CONFIRMATION = ErrorCode("RW307", "22023", "the confirmation does not fi
 METASTORE_IS_NEWER = ErrorCode("RW308", "0A000", "a newer rw_sql wrote this metastore")
 CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the same things")
 SPLITS_UNKNOWN = ErrorCode("RW310", "55000", "the source's splits are not known yet")
+NOT_ALTERABLE = ErrorCode("RW311", "0A000", "the property is not one that changes without the word UNSAFE")
 
 UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")
 UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream does not hold what the source names")
@@ -85,7 +87,8 @@ class SqlError(Exception):
     """What a statement raises: one sentence with a code, the place it points at and a hint that can be typed.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
-    1-based, or None where the error has no place in a text. ``str(error)`` is the whole text, caret included.
+    1-based, or None where the error has no place in a text. ``str(error)`` is the whole text, caret included; where the
+    line it shows holds a secret, asterisks stand in its place (``hides_literals``: in the place of every literal).
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class SqlError(Exception):
         text: str | None = None,
         file: str | None = None,
         detail: str | None = None,
+        hides_literals: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -107,6 +111,7 @@ class SqlError(Exception):
         self.text = text
         self.file = file
         self.detail = detail
+        self.hides_literals = hides_literals or kind is UNKNOWN_PROPERTY
 
     @property
     def code(self) -> str:
@@ -151,7 +156,7 @@ class SqlError(Exception):
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
-            lines += _caret(self.text, self.span)
+            lines += _caret(masked(self.text, every_literal=self.hides_literals), self.span)
         if self.detail:
             lines += [self.detail]
         if self.hint:
@@ -167,6 +172,31 @@ class SqlError(Exception):
 
 
 _WIDEST_LINE = 160
+
+_LITERAL = (
+    r"(?:\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)"
+    r"|[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\"[^\"]*(?:\"|\Z))"
+)
+_CONTENT = re.compile(
+    rf"(\b(?:CREATE|ALTER)\s+SECRET\b(?:'(?:[^']|'')*'|[^;'])*?\bAS\b\s*)({_LITERAL}|[^\s;]+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TELLING = re.compile(
+    rf"(\b[\w.]*(?:passw|secret|token|credential|jaas|private[._]key|key\.pem)[\w.]*\"?\s*=?\s*)({_LITERAL})",
+    re.IGNORECASE | re.DOTALL,
+)
+_ANY = re.compile(rf"()({_LITERAL})", re.DOTALL)
+
+
+def masked(text: str, *, every_literal: bool = False) -> str:
+    """A text of statements, of equal length, with asterisks for secrets.
+
+    These are the contents of CREATE and ALTER SECRET, and literals of properties whose name tells that they may be
+    secret; with ``every_literal`` all that stands in quotes.
+    """
+    for pattern in (_ANY,) if every_literal else (_CONTENT, _TELLING):
+        text = pattern.sub(lambda found: found[1] + re.sub(r"[^\n'\"$]", "*", found[2]), text)
+    return text
 
 
 def _caret(text: str, span: Span) -> list[str]:

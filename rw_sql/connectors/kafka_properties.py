@@ -115,12 +115,6 @@ def check_security(options: Mapping[str, str]) -> None:
             key=ssl[0],
             hint="set properties.security.protocol to ssl or sasl_ssl",
         )
-    for part in ("ca", "certificate", "key"):
-        by_text, by_file = f"properties.ssl.{part}.pem", f"properties.ssl.{part}.location"
-        if by_text in options and by_file in options:
-            raise OptionError(
-                INVALID_PROPERTY, f'properties "{by_text}" and "{by_file}" exclude each other', key=by_file
-            )
     has_key = any(key in options for key in ("properties.ssl.key.pem", "properties.ssl.key.location"))
     has_certificate = any(
         key in options for key in ("properties.ssl.certificate.pem", "properties.ssl.certificate.location")

@@ -41,8 +41,10 @@ def page(spec: ConnectorSpec) -> str:
         ),
         "## Options",
         "Every option can be changed by `ALTER SOURCE … UNSAFE SET`, `connector` excepted. Those marked *safe* neither "
-        "move the source to another upstream nor touch its positions.",
+        "move the source to another upstream nor touch its positions: `ALTER SOURCE … CONNECTOR WITH (…)` changes them "
+        "without a question. Those marked *connection* can stand in a [connection](../connections.md) instead.",
         _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
+        *_names(spec),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -74,9 +76,29 @@ def _row(option: OptionSpec) -> tuple[str, ...]:
         *(["**required**"] if option.is_required else []),
         *(["secret"] if option.is_secret else []),
         *(["safe"] if option.is_alterable else []),
+        *(["connection"] if option.is_of_connection else []),
     ]
     default = "" if option.default is None else f"`{option.default}`"
     return f"`{option.key}`", _values(option), default, ", ".join(marks), option.doc
+
+
+def _names(spec: ConnectorSpec) -> list[str]:
+    rows = [
+        (f"`{option.key}`", _code(option.client), _code(java))
+        for option in spec.options.values()
+        if (java := option.java or (option.spark or "").removeprefix("kafka.")) or option.client
+    ]
+    if not any(client for _, client, _ in rows):
+        return []
+    return [
+        "## What the clients call them",
+        "Splits are listed and properties checked by librdkafka; records are read by the Java client inside of Spark.",
+        _table(("option", "librdkafka", "Java client"), rows),
+    ]
+
+
+def _code(name: str | None) -> str:
+    return f"`{name}`" if name else ""
 
 
 def _values(option: OptionSpec) -> str:

@@ -74,9 +74,12 @@ class OptionError(SqlError):
 class OptionSpec:
     """One option. ``client`` and ``spark`` are its names in the connector's own client and in Spark's reader.
 
+    ``java`` is where the Java client has it, where that is no plain renaming.
     ``is_of_connection``: CREATE CONNECTION takes it too.
     ``is_alterable``: RisingWave's ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET may change every option.
-    ``also`` are names that other systems give it: never accepted, first in the hint.
+    ``is_ignored``: accepted so that a definition moves unchanged, heeded by nothing here.
+    ``also`` are names that other systems give it: never accepted, first in the hint. ``instead`` are other options that
+    say the same in another way: only one of them may be set, and an ALTER that sets one replaces the others.
     """
 
     key: str
@@ -87,17 +90,27 @@ class OptionSpec:
     is_secret: bool = False
     is_alterable: bool = False
     is_of_connection: bool = False
+    is_ignored: bool = False
     client: str | None = None
     spark: str | None = None
+    java: str | None = None
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
     also: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
 
     @property
     def is_pattern(self) -> bool:
         """Whether the key stands for many: it holds ``*``."""
         return "*" in self.key
+
+    def is_default(self, value: str) -> bool:
+        """Whether a value says no more than leaving the option out. A duration given may be heeded where none is."""
+        if self.default is None or self.type == "duration":
+            return False
+        fold = str.lower if self.choices else str
+        return fold(value.strip()) == fold(self.default)
 
     def fault(self, value: str) -> str | None:
         """What is wrong with a value, as the end of a sentence that names the option; None if nothing is.
@@ -224,6 +237,7 @@ def find_option_errors(
             if option.is_required and not option.is_pattern and option.key not in options
         ),
         *_invalid(spec, options, places),
+        *_exclusive(spec, options, places),
     )
 
 
@@ -314,12 +328,15 @@ _OPTION_WORDS = {
     "secret",
     "alterable",
     "connection",
+    "ignored",
     "client",
     "spark",
+    "java",
     "choices",
     "minimum",
     "maximum",
     "also",
+    "instead",
 }
 
 
@@ -337,12 +354,15 @@ def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
         is_secret=table.get("secret", False),
         is_alterable=table.get("alterable", False),
         is_of_connection=table.get("connection", False),
+        is_ignored=table.get("ignored", False),
         client=table.get("client"),
         spark=table.get("spark"),
+        java=table.get("java"),
         choices=tuple(table.get("choices", ())),
         minimum=table.get("minimum"),
         maximum=table.get("maximum"),
         also=tuple(table.get("also", ())),
+        instead=tuple(table.get("instead", ())),
     )
 
 
@@ -373,6 +393,16 @@ def _invalid(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
         option = spec.option(key)
         if option is not None and (fault := option.fault(value)) is not None:
             yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, span=spans.get(key))
+
+
+def _exclusive(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span]) -> Iterator[OptionError]:
+    for key in options:
+        option = spec.options.get(key)
+        group = () if option is None else tuple(sorted((key, *option.instead)))
+        given = [each for each in options if each in group]
+        if len(given) > 1 and key == given[-1]:
+            message = f"can only set one of {', '.join(group)}"
+            yield OptionError(INVALID_PROPERTY, message, key=key, span=spans.get(key))
 
 
 def _how_to_give(option: OptionSpec) -> str:

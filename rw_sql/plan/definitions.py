@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.syntax import canonical_type, parse_statement, spark_type
+from rw_sql.syntax import canonical_type, parse_statement, render, spark_type
 from rw_sql.syntax.dialect import watermark_delay
 from rw_sql.syntax.statements import (
     ConnectionValue,
@@ -57,6 +58,13 @@ def source_definition(definition: str) -> CreateSource:
     if not isinstance(statement, CreateSource):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a source's definition")
     return statement
+
+
+@lru_cache(maxsize=16_384)
+def reader_definition(definition: str) -> str:
+    """A source's canonical definition with its connector alone: what its rows look like, not where they come from."""
+    statement = source_definition(definition)
+    return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
 
 
 @lru_cache(maxsize=4_096)

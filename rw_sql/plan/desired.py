@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import definition_of, source_columns, source_watermark
-from rw_sql.plan.options import PlannedOptions, source_options, visible
+from rw_sql.plan.definitions import definition_of, reader_definition, source_columns, source_watermark
+from rw_sql.plan.options import PlannedOptions, effective_options, source_options, visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -29,8 +29,12 @@ def view_job(view_id: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSpec:
-    """A source's shared reader. Two unequal specs mean a restart. ``since`` is the epoch of the last statement that
-    changed its splits or positions."""
+    """A source's shared reader. Two unequal specs mean a restart.
+
+    ``definition`` is without properties; ``options`` are those that a reader heeds, sorted: where a property stands,
+    in the source or in its connection, does not matter to it. ``since`` is the epoch of the last statement that changed
+    its splits or positions.
+    """
 
     job: str
     source_id: int
@@ -118,8 +122,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
         job=job,
         source_id=source.id,
         name=source.name,
-        definition=source.definition,
-        options=source_options(snapshot, source),
+        definition=reader_definition(source.definition),
+        options=effective_options(connector(source.connector).spec, source_options(snapshot, source)),
         generation=source.generation,
         splits=named_splits(snapshot, source, snapshot.splits(job)),
         since=snapshot.fragment_epoch(job),

@@ -11,9 +11,11 @@ from rw_sql.plan.lower_connection import (
     lower_drop_connection,
     lower_validate,
 )
+from rw_sql.plan.lower_connector import lower_alter_connector
 from rw_sql.plan.lower_inject import lower_inject_source_offsets
 from rw_sql.plan.lower_secret import lower_alter_secret, lower_create_secret, lower_drop_secret
 from rw_sql.plan.lower_session import lower_alter_system_set, lower_set_parameter
+from rw_sql.plan.lower_set_connection import lower_alter_set_connection
 from rw_sql.plan.lower_source import (
     lower_create_source,
     lower_drop_source,
@@ -81,6 +83,10 @@ def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = 
             return lower_create_connection(statement, snapshot)
         case ast.AlterConnectionOptions():
             return lower_alter_connection_options(statement, snapshot)
+        case ast.AlterSetConnection():
+            return lower_alter_set_connection(statement, snapshot)
+        case ast.AlterConnector():
+            return lower_alter_connector(statement, snapshot)
         case ast.DropConnection():
             return lower_drop_connection(statement, snapshot)
         case ast.Validate():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import connection_types, connector
 from rw_sql.connectors.spec import OptionError, check_option_values
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
@@ -18,45 +18,50 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SourceRecord
+from rw_sql.plan.connection_effects import differences, effect_on, may_move, spell
 from rw_sql.plan.definitions import connection_definition, definition_of, option_text
-from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing, require_upstream, source_record
 from rw_sql.plan.names import find_connection, find_source, object_name, require_free_of_kind, spoken
-from rw_sql.plan.options import SecretReference, connection_options, plan_options, shown, source_options, visible
-from rw_sql.plan.plan import ObjectChange, Plan, Preview, SplitPreview
+from rw_sql.plan.options import SecretReference, connection_options, source_options, visible
+from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.preview import render_preview
-from rw_sql.plan.requests import Asking, look, positions
+from rw_sql.plan.requests import Asking, look
 from rw_sql.plan.source_checks import check_source, require_secret
-from rw_sql.plan.splits import OK, identity_status
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import CreateConnection
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import Upstream
+    from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
     from rw_sql.plan.options import PlannedOptions
-    from rw_sql.syntax.statements import AlterConnectionOptions, DropConnection, Option, Validate
+    from rw_sql.syntax.statements import AlterConnectionOptions, DropConnection, Validate
 
-_REFUSED = {
-    "ssh tunnel": "SSH tunnels",
-    "privatelink": "PrivateLink",
-    "aws privatelink": "PrivateLink",
-}
+_REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLink is not supported"))
+
+
+def _refuse_detours(word: str, span: Span) -> None:
+    """What is to be reached through something else is refused by its name."""
+    for part, message in _REFUSED:
+        if part in word.lower():
+            hint = "give an address that Spark and this process can reach by themselves"
+            raise SqlError(NOT_SUPPORTED, message, span=span, hint=hint)
 
 
 def _type_of(statement: CreateConnection) -> str:
     for option in statement.options:
         if option.key == "type":
             kind = option_text(option.value).lower()
-            if kind in _REFUSED:
+            _refuse_detours(kind, option.value.span)
+            if kind not in connection_types():
                 raise SqlError(
                     NOT_SUPPORTED,
-                    f"{_REFUSED[kind]} are not supported",
+                    f'Connection type "{kind}" is not supported',
                     span=option.value.span,
-                    hint="give the brokers an address that Spark and this process can reach",
+                    hint="supported types are: " + ", ".join(connection_types()),
                 )
             return kind
     raise SqlError(
@@ -71,9 +76,8 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
     """The connector's name and the planned options, once they fit. Raises SqlError at the first misfit."""
     name = _type_of(statement)
     spec = connector(name, span).spec
-    if not any(option.is_of_connection for option in spec.options.values()):
-        raise SqlError(INVALID_PROPERTY, f'Connection type "{name}" is not supported', span=span)
     for option in statement.options:
+        _refuse_detours(option.key, option.span)
         known = spec.option(option.key)
         if option.key != "type" and (known is None or not known.is_of_connection):
             names = [key for key, value in spec.options.items() if value.is_of_connection]
@@ -182,24 +186,19 @@ def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Aski
     return drop_plan(statement, snapshot, "DROP CONNECTION", changes)
 
 
-def altered(statement: AlterConnectionOptions, current: CreateConnection) -> CreateConnection:
+def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
     """The connection's definition with the changes merged in. DROP and RESET both fall back to the default.
 
-    Raises SqlError where one option is changed twice, both set and dropped, or names the connection's type.
+    What is set replaces the options that say the same in another way. That an option is changed once, the parser has
+    seen to. Raises SqlError where one is set and one that it excludes is dropped, or where the type is changed.
     """
-    sets: dict[str, Option] = {}
-    drops: dict[str, Span] = {}
-    for change in statement.changes:
-        for option in change.options:
-            if option.key in sets:
-                raise SqlError(DUPLICATE_CLAUSE, f"{option.key} specified more than once", span=option.span)
-            sets[option.key] = option
-        for dropped in change.keys:
-            if dropped.key in drops:
-                raise SqlError(DUPLICATE_CLAUSE, f"{dropped.key} specified more than once", span=dropped.span)
-            drops[dropped.key] = dropped.span
-    for key in sets.keys() & drops.keys():
-        raise SqlError(DUPLICATE_CLAUSE, f"cannot both SET and DROP/RESET options {key}", span=drops[key])
+    sets = {option.key: option for change in statement.changes for option in change.options}
+    drops = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
+    replaced = {other: key for key in sets if (known := spec.options.get(key)) for other in known.instead}
+    for key in replaced.keys() & drops.keys():
+        both = ", ".join(sorted((key, replaced[key])))
+        message = f"cannot both SET and DROP/RESET mutually exclusive {spec.name.upper()} options {both}"
+        raise SqlError(DUPLICATE_CLAUSE, message, span=drops[key])
     if "type" in sets or "type" in drops:
         span = sets["type"].span if "type" in sets else drops["type"]
         raise SqlError(
@@ -214,17 +213,34 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection) -> Cre
                 span=span,
                 hint="it has " + ", ".join(sorted(present - {"type"})),
             )
-    kept = [sets.get(option.key, option) for option in current.options if option.key not in drops]
+    gone = drops.keys() | replaced.keys() - sets.keys()
+    kept = [sets.get(option.key, option) for option in current.options if option.key not in gone]
     return replace(current, options=(*kept, *(option for key, option in sets.items() if key not in present)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Effect:
-    """What an altered connection does to one of its sources."""
+def _check_altered(
+    statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
+) -> tuple[str, PlannedOptions]:
+    """As check_connection; the caret stays in this statement where the fault lies in what was there before."""
+    options = [option for change in statement.changes for option in change.options]
+    written = [span for option in options for span in (option.span, option.value.span)]
+    try:
+        return check_connection(snapshot, merged, statement.name.span)
+    except SqlError as error:
+        if error.span not in written:
+            keys = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
+            error.span = keys.get(error.key) if isinstance(error, OptionError) else None
+            error.span = error.span or next(iter(keys.values()), statement.name.span)
+        raise
 
-    source: SourceRecord
-    splits: tuple[SplitPreview, ...]
-    doubt: str | None
+
+def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: SourceRecord) -> None:
+    """As check_source; it is this statement that is refused, because of a source that says otherwise."""
+    try:
+        check_source(moved, definition_of(user))
+    except SqlError as error:
+        message = f'source "{user.name}" does not fit: {error.message}'
+        raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SOURCE {user.name}") from error
 
 
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot) -> Asking[Plan]:
@@ -236,13 +252,11 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     if statement.if_exists and snapshot.find("connection", name) is None:
         return nothing(statement, name, f'connection "{name}" does not exist')
     current = find_connection(snapshot, statement.name)
-    merged = altered(statement, connection_definition(current.definition))
-    kind, planned = check_connection(snapshot, merged, statement.name.span)
+    spec = connector(current.connector).spec
+    merged = altered(statement, connection_definition(current.definition), spec)
+    kind, planned = _check_altered(statement, snapshot, merged)
     record = _record(snapshot, current.id, merged, current.name, kind)
-    old, new = shown(connection_options(snapshot, current)), shown(planned)
-    differs = tuple(
-        (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
-    )
+    differs = differences(connection_options(snapshot, current), planned)
     if not differs:
         return nothing(statement, name, "the properties have these values already")
     moved = after(snapshot, (PutObject(record=record),))
@@ -252,8 +266,15 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     effects = []
     changes: list[Change] = [PutObject(record=record)]
     for user in users:
-        check_source(moved, definition_of(user))
-        effects.append((yield from _effect(statement, moved, user)))
+        _check_user(statement, moved, user)
+        effect = yield from effect_on(
+            moved,
+            user,
+            statement.name.span,
+            is_validated=statement.is_validated,
+            may_move=may_move(kind, differs),
+        )
+        effects.append(effect)
         changed = source_record(moved, user, definition_of(user))
         if changed != user:
             changes.append(PutObject(record=changed))
@@ -265,7 +286,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         splits=tuple(split for effect in effects for split in effect.splits),
         notices=doubts,
     )
-    answers = [ObjectChange(object=name, change="ALTERED", detail=_spell(*change)) for change in differs]
+    answers = [ObjectChange(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
     answers += [ObjectChange(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in users]
     return Plan(
         statement=statement,
@@ -284,39 +305,3 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         is_unsafe=bool(doubts),
         affected=(current.id, *(user.id for user in users)),
     )
-
-
-def _effect(statement: AlterConnectionOptions, moved: Snapshot, source: SourceRecord) -> Asking[_Effect]:
-    options = plan_options(moved, definition_of(source))
-    upstream = yield from look(source.connector, options)
-    if statement.is_validated:
-        require_upstream(upstream, source.name, statement.name.span)
-    stands = yield from positions(source.id)
-    if not upstream.is_reachable:
-        unseen = f"the upstream does not answer, so nobody can tell whether it is the same: {upstream.error}"
-        return _Effect(source=source, splits=(), doubt=unseen if stands.states else None)
-    rows = []
-    others: set[str] = set()
-    for split in sorted(moved.splits(ingest_fragment(source.id))):
-        state, seen = stands.states.get(split), upstream.splits.get(split)
-        status = identity_status(state, seen) if state and seen else OK
-        if status != OK:
-            others.add(status)
-        rows.append(
-            SplitPreview(
-                split=split,
-                old=state.offset if state else None,
-                new=state.offset if state and status == OK else None,
-                start=seen.start if seen else None,
-                end=seen.end if seen else None,
-                verdict="NONE" if status == OK else f"UNKNOWN ({status.lower().replace('_', ' ')})",
-            )
-        )
-    doubt = f"{' and '.join(sorted(others))}: it stalls until RESET SOURCE SPLITS {source.name}" if others else None
-    return _Effect(source=source, splits=tuple(rows), doubt=doubt)
-
-
-def _spell(key: str, old: str, new: str) -> str:
-    if not new:
-        return f"{key} dropped (was {old})"
-    return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"

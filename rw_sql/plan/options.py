@@ -13,6 +13,7 @@ from rw_sql.syntax.statements import ConnectionValue, SecretValue
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ConnectionRecord, SourceRecord
     from rw_sql.syntax.statements import CreateSource, Option
@@ -55,6 +56,11 @@ def plan_options(snapshot: Snapshot, statement: CreateSource) -> PlannedOptions:
     return (*shared, *_planned(snapshot, statement.options))
 
 
+def own_options(snapshot: Snapshot, statement: CreateSource) -> PlannedOptions:
+    """The options that a source sets itself."""
+    return tuple(_planned(snapshot, statement.options))
+
+
 def source_options(snapshot: Snapshot, source: SourceRecord) -> PlannedOptions:
     """The options of a source of the catalog."""
     return plan_options(snapshot, definition_of(source))
@@ -90,6 +96,22 @@ def connection_of(snapshot: Snapshot, options: Iterable[Option]) -> ConnectionRe
         if option.key == "connection" and isinstance(option.value, ConnectionValue):
             return find_connection(snapshot, option.value.connection)
     return None
+
+
+def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
+    """The options that a job heeds, sorted: two equal ones make the same job, wherever their parts were written.
+
+    An option that the client ignores, and a connection's that says what holds anyway, are left out.
+    """
+    heeded = []
+    for key, value in options:
+        known = spec.option(key)
+        if known is not None and known.is_ignored:
+            continue
+        if known is not None and known.is_of_connection and isinstance(value, str) and known.is_default(value):
+            continue
+        heeded.append((key, value))
+    return tuple(sorted(heeded, key=lambda option: option[0]))
 
 
 def visible(options: PlannedOptions) -> dict[str, str]:

@@ -81,6 +81,7 @@ def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
                 f'property "{option.key}" takes only a secret, not its value',
                 span=option.value.span,
                 hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
+                hides_literals=True,
             )
 
 

@@ -33,7 +33,13 @@ _ATTEMPTS = 20
 _LOOK_SECONDS = 0.05
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 _HOLDS = (ast.PauseSource, ast.PauseAllSources, ast.ResumeSource, ast.ResumeAllSources)
-_UNSAFE = (ast.AlterSourceUnsafeSet, ast.ResetSourceSplits, ast.InjectSourceOffsets, ast.AlterConnectionOptions)
+_UNSAFE = (
+    ast.AlterSourceUnsafeSet,
+    ast.ResetSourceSplits,
+    ast.InjectSourceOffsets,
+    ast.AlterConnectionOptions,
+    ast.AlterSetConnection,
+)
 
 
 @dataclass(slots=True)

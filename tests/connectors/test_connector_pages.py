@@ -24,7 +24,7 @@ def test_pages_are_up_to_date() -> None:
 def test_every_option_stands_on_its_page_with_its_meaning(name: str) -> None:
     lines = page(connector(name).spec).splitlines()
     for option in connector(name).spec.options.values():
-        (line,) = _starting(lines, f"| `{option.key}` |")
+        line, *_ = _starting(lines, f"| `{option.key}` |")
         assert option.doc.replace("|", "\\|") in line
         assert ("secret" in line.split("|")[4]) is option.is_secret
 

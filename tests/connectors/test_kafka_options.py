@@ -193,7 +193,7 @@ def test_a_certificate_that_cannot_be_read_is_named() -> None:
         (
             {"properties.security.protocol": "ssl", "properties.ssl.ca.pem": "x", "properties.ssl.ca.location": "y"},
             "properties.ssl.ca.location",
-            "exclude each other",
+            "can only set one of properties.ssl.ca.location, properties.ssl.ca.pem",
         ),
         (
             {"properties.security.protocol": "ssl", "properties.ssl.key.pem": "x"},

@@ -192,7 +192,9 @@ class CannedWorld:
                 assert_never(request)
 
     def _look(self, options: dict[str, str]) -> Upstream:
-        address = options["properties.bootstrap.server"]
+        address = options.get("properties.bootstrap.server")
+        if address is None:  # datagen: no upstream but itself
+            return Upstream(splits={"1-0": UpstreamSplit(split="1-0", start=0, end=10, is_endless=True)})
         if "topic" not in options:
             return Upstream(
                 cluster=f"cluster {address}", error=f"{address} does not answer" if address in self.silent else None

@@ -111,12 +111,12 @@ def test_changes_that_contradict(changes: str, message: str) -> None:
         ("properties.bootstrap.server = 'x:1'", 'Required property "type" is not provided'),
         (
             "type = 'kinesis', properties.bootstrap.server = 'x:1'",
-            'connector "kinesis" is not supported, accept [datagen, kafka]',
+            'Connection type "kinesis" is not supported',
         ),
         ("type = 'datagen', datagen.seed = '1'", 'Connection type "datagen" is not supported'),
         ("type = 'kafka', connection = c", "connection reference is not allowed in options in CREATE CONNECTION"),
         ("type = 'ssh tunnel', host = 'x'", "SSH tunnels are not supported"),
-        ("type = 'privatelink', host = 'x'", "PrivateLink are not supported"),
+        ("type = 'privatelink', host = 'x'", "PrivateLink is not supported"),
     ],
 )
 def test_connections_that_cannot_be(options: str, message: str) -> None:

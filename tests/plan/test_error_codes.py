@@ -86,12 +86,12 @@ def codes() -> dict[str, ErrorCode]:
 
 
 def test_every_code_is_shown_by_a_fixture_and_no_other() -> None:
-    shown = {code for path in ERRORS.glob("*.txt") for code in _SHOWN.findall(path.read_text(encoding="utf-8"))}
+    shown = {code for path in ERRORS.rglob("*.txt") for code in _SHOWN.findall(path.read_text(encoding="utf-8"))}
     assert {code for code in shown if not code.startswith("RW1")} == set(codes())
 
 
 def test_every_shown_sqlstate_is_that_of_its_code() -> None:
     known = codes()
-    for path in ERRORS.glob("*.txt"):
+    for path in ERRORS.rglob("*.txt"):
         for code, state in _SHOWN_STATE.findall(path.read_text(encoding="utf-8")):
             assert code not in known or known[code].sqlstate == state, path

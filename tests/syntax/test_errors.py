@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql import errors
-from rw_sql.errors import SqlError
+from rw_sql.errors import SqlError, masked
 from rw_sql.syntax import parse_statement
 from tests.conftest import FIXTURES
 
@@ -45,3 +45,27 @@ def test_every_syntax_code_is_raised_by_a_fixture() -> None:
     met = {refusal(text).code for path in FILES for text in blocks(path)}
     assert known <= met
     assert met <= known | {errors.UNSUPPORTED_TYPE.code}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE SECRET s WITH (backend = 'meta') AS 'hunter2' AND MORE",
+        "create secret s with (backend = 'it''s') as 'hunter2' and more",
+        "ALTER SECRET s AS 'hunter2",
+        'ALTER SECRET s AS "hunter2" TWICE',
+        "ALTER SECRET s\nAS hunter2 TWICE",
+        "ALTER SECRET s AS $$a hunter2$$ TWICE",
+        "ALTER SECRET s AS $x$ $$ hunter2",
+        "ALTER SECRET s AS E'\\'hunter2\\'' TWICE",
+        "CREATE SOURCE s WITH (properties.sasl.password = 'hunter2' AND)",
+        "ALTER CONNECTION c SET (my.Secret.Token 'x', s3.secret.key = 'hunter2', ) ,",
+    ],
+)
+def test_no_secret_stands_in_the_line_that_an_error_shows(text: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_statement(text)
+    told = caught.value.located(text).render()
+    assert "LINE " in told
+    assert "hunter2" not in told
+    assert len(masked(text)) == len(text)

@@ -74,7 +74,9 @@ def reset_config(s: ast.AlterResetConfig) -> str:
 
 def set_connection(s: ast.AlterSetConnection) -> str:
     connection = name_text(s.connection) if s.connection is not None else "NONE"
-    return f"ALTER {s.kind} {name_text(s.name)} SET CONNECTION {connection}{reason_text(s.reason)}"
+    clauses = Clauses(f"ALTER {s.kind} {name_text(s.name)} SET CONNECTION {connection}")
+    clauses.listed("WITH", switches_text(validate=None if s.is_validated else False))
+    return clauses.add(reason_text(s.reason).lstrip()).text()
 
 
 def source_reset(s: ast.AlterSourceReset) -> str:

@@ -194,12 +194,17 @@ def unsafe_set(
     return change
 
 
-def set_connection(connection: Name, reason: str | None) -> Callable[[str, Name], Statement]:
-    return lambda kind, name: AlterSetConnection(kind=kind, name=name, connection=connection, reason=reason)
+def set_connection(
+    connection: Name | None, switches: tuple[Option, ...], reason: str | None
+) -> Callable[[str, Name], Statement]:
+    is_validated = read_switches(switches, {"validate": True})["validate"]
+    return lambda kind, name: AlterSetConnection(
+        kind=kind, name=name, connection=connection, is_validated=is_validated, reason=reason
+    )
 
 
-def unset_connection(reason: str | None) -> Callable[[str, Name], Statement]:
-    return lambda kind, name: AlterSetConnection(kind=kind, name=name, connection=None, reason=reason)
+def unset_connection(switches: tuple[Option, ...], reason: str | None) -> Callable[[str, Name], Statement]:
+    return set_connection(None, switches, reason)
 
 
 def reset_position() -> Callable[[str, Name], Statement]:

@@ -126,11 +126,15 @@ class AlterResetConfig(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSetConnection(Statement):
-    """``ALTER {SOURCE | TABLE | SINK} n SET CONNECTION {c | NONE} [REASON 'text']``; None for NONE."""
+    """``ALTER {SOURCE | TABLE | SINK} n SET CONNECTION {c | NONE} [WITH (VALIDATE = bool)] [REASON 'text']``.
+
+    ``connection`` is None for NONE.
+    """
 
     kind: str
     name: Name
     connection: Name | None
+    is_validated: bool = True
     reason: str | None = None
 
 

@@ -1,0 +1,174 @@
+"""Lowers CONNECTOR WITH: properties that may change at any time, as each connector's spec lists them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.connectors.spec import find_option_errors
+from rw_sql.errors import (
+    CONNECTOR_IS_FIXED,
+    DUPLICATE_CLAUSE,
+    INVALID_DEFINITION,
+    NOT_ALTERABLE,
+    UNKNOWN_PROPERTY,
+    SqlError,
+)
+from rw_sql.metastore.records import Operation, PutObject
+from rw_sql.plan.connection_effects import differences, spell
+from rw_sql.plan.definitions import definition_of
+from rw_sql.plan.lower_connection import lower_alter_connection_options
+from rw_sql.plan.lower_source import nothing, require_upstream, source_record
+from rw_sql.plan.names import find_altered_source, find_connection
+from rw_sql.plan.options import connection_of, connection_options, plan_options, source_options
+from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.requests import look
+from rw_sql.plan.source_checks import check_source, require_secret
+from rw_sql.plan.steps import steps_of
+from rw_sql.syntax import render
+from rw_sql.syntax.alter import merge_options
+from rw_sql.syntax.statements import (
+    AlterConnectionOptions,
+    AlterSourceUnsafeSet,
+    ConnectionChange,
+    ConnectionValue,
+    Name,
+)
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests import Asking
+    from rw_sql.syntax.statements import AlterConnector, CreateSource, Option, Statement
+
+
+def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER … CONNECTOR WITH (…): only what the spec marks alterable; validated with the result, and without a gate."""
+    if statement.kind == "CONNECTION":
+        return _alter_connection(statement, snapshot)
+    return _alter_source(statement, snapshot)
+
+
+def _alter_source(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+    source = find_altered_source(snapshot, statement.kind, statement.name)
+    current = definition_of(source)
+    spec = connector(source.connector).spec
+    _check_options(statement, spec)
+    _refuse_those_of_the_connection(statement, snapshot, current)
+    unsafe = AlterSourceUnsafeSet(name=statement.name, set_options=statement.options)
+    _require_alterable(statement, spec, f"connector: {spec.name}", unsafe)
+    replaced = {other for option in statement.options if (known := spec.option(option.key)) for other in known.instead}
+    merged = merge_options(current, statement.options, tuple(replaced - {option.key for option in statement.options}))
+    _check_merged(statement, snapshot, merged)
+    options = plan_options(snapshot, merged)
+    upstream = yield from look(source.connector, options)
+    require_upstream(upstream, source.name, statement.name.span)
+    differs = differences(source_options(snapshot, source), options)
+    if not differs:
+        return nothing(statement, source.name, "the properties have these values already")
+    change = PutObject(record=source_record(snapshot, source, merged))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind="ALTER CONNECTOR",
+            statement=render(statement),
+            objects=(source.name, *(record.name for record in snapshot.dependents_of(source.id))),
+            changes=(change,),
+        ),
+        changes=tuple(ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs),
+        affected=(source.id,),
+    )
+
+
+def _alter_connection(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+    """RisingWave's ALTER CONNECTION … CONNECTOR WITH: SET, of what its list has."""
+    record = find_connection(snapshot, statement.name)
+    spec = connector(record.connector).spec
+    sets = AlterConnectionOptions(
+        name=statement.name,
+        changes=(ConnectionChange(verb="SET", options=statement.options),),
+        span=statement.span,
+    )
+    _check_options(statement, spec)
+    _require_alterable(statement, spec, f"connection: {spec.name}", sets)
+    return (yield from lower_alter_connection_options(sets, snapshot))
+
+
+def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
+    seen: set[str] = set()
+    name = statement.name.last
+    for option in statement.options:
+        if option.key == "connector":
+            raise SqlError(
+                CONNECTOR_IS_FIXED,
+                f'the connector of {statement.kind.lower()} "{name}" cannot change',
+                span=option.span,
+                hint="create another source; views can be made on it while this one runs",
+            )
+        if option.key == "connection" or isinstance(option.value, ConnectionValue):
+            is_nested = statement.kind == "CONNECTION"
+            raise SqlError(
+                INVALID_DEFINITION,
+                "ALTER CONNECTION CONNECTOR does not support nested CONNECTION references"
+                if is_nested
+                else f"ALTER {statement.kind} CONNECTOR does not support CONNECTION",
+                span=option.span,
+                hint=None if is_nested else f"ALTER {statement.kind} {name} SET CONNECTION {_connection(option)}",
+            )
+        if option.key in seen:
+            raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
+        seen.add(option.key)
+    spans = {option.key: option.span for option in statement.options}
+    # Before any hint repeats the statement: what stands at a name that nobody knows may be a secret.
+    for error in find_option_errors(spec, dict.fromkeys(seen, ""), spans):
+        if error.kind is UNKNOWN_PROPERTY:
+            raise error
+    require_secret(statement.options, spec)
+
+
+def _connection(option: Option) -> str:
+    return str(option.value.connection) if isinstance(option.value, ConnectionValue) else "c"
+
+
+def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapshot, current: CreateSource) -> None:
+    connection = connection_of(snapshot, current.options)
+    taken = {key for key, _ in connection_options(snapshot, connection)} if connection is not None else set()
+    for option in statement.options:
+        if connection is not None and option.key in taken:
+            changes = (ConnectionChange(verb="SET", options=statement.options),)
+            instead = AlterConnectionOptions(name=Name(parts=(connection.name,)), changes=changes)
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"cannot alter connector properties that are set by CONNECTION: {option.key}",
+                span=option.span,
+                hint=_one_line(instead),
+            )
+
+
+def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, instead: Statement) -> None:
+    """Raises SqlError NOT_ALTERABLE with the statement that changes it. What is not known is left to the checks."""
+    for option in statement.options:
+        known = spec.option(option.key)
+        if known is not None and not known.is_alterable:
+            raise SqlError(
+                NOT_ALTERABLE,
+                f"Field '{option.key}' is not allowed to be altered on the fly for {of}",
+                span=option.span,
+                hint=_one_line(instead),
+            )
+
+
+def _one_line(statement: Statement) -> str:
+    return " ".join(render(statement).split())
+
+
+def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: CreateSource) -> None:
+    """As check_source; the caret stays in this statement where the fault lies in what was there before."""
+    written = [span for option in statement.options for span in (option.span, option.value.span)]
+    try:
+        check_source(snapshot, merged)
+    except SqlError as error:
+        if error.span not in written:
+            error.span = statement.name.span
+        raise

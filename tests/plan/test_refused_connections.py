@@ -1,0 +1,63 @@
+"""Wrong statements about connections are refused with the recorded text, and leave the catalog as it was.
+
+``tests/fixtures/errors/planned/*.sql`` beside what each statement is told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import FIXTURES
+from tests.plan.canned import ELSEWHERE, HERE
+from tests.plan.test_connections import connected_world
+from tests.plan.test_unsafe import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.plan.canned import CannedWorld
+
+DEAD = "127.0.0.1:1"
+
+
+def refusing_world() -> CannedWorld:
+    """Connections of every sort, sources that use them, and an address where nobody answers."""
+    world = connected_world()
+    world.put_topic("t", (0, 3), at=DEAD)
+    world.put_topic("u", (0, 3), at=ELSEWHERE)
+
+    def connection(name: str, at: str, *options: str) -> str:
+        more = "".join(f", {option}" for option in options)
+        return f"CREATE CONNECTION {name} WITH (type = 'kafka', properties.bootstrap.server = '{at}'{more})"
+
+    tls = ("properties.security.protocol = 'ssl'", "properties.ssl.ca.location = '/etc/ca.pem'")
+    world.run(
+        connection("tls", HERE, *tls),
+        connection("named", HERE, "properties.client.id = 'me'"),
+        connection("elsewhere", ELSEWHERE),
+        connection("lacking", ELSEWHERE, "properties.client.id = 'me'"),
+        connection("dead", DEAD),
+        f"CREATE SOURCE down (id INT) WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = '{DEAD}')"
+        " FORMAT PLAIN ENCODE JSON",
+        "CREATE SOURCE named_source (id INT) WITH (connector = 'kafka', connection = named, topic = 't')"
+        " FORMAT PLAIN ENCODE JSON",
+        "CREATE SOURCE needy (id INT) WITH (connector = 'kafka', connection = tls, topic = 't',"
+        " properties.ssl.endpoint.identification.algorithm = 'none') FORMAT PLAIN ENCODE JSON",
+        "CREATE SOURCE other (id INT) WITH (connector = 'datagen')",
+        "ALTER SOURCE d UNSAFE SET (properties.client.id = 'd')",
+    )
+    world.silent.add(DEAD)
+    return world
+
+
+@pytest.mark.parametrize("path", sorted((FIXTURES / "errors" / "planned").glob("*.sql")), ids=lambda path: path.stem)
+def test_refusal(path: Path, recorded: Callable[[Path, str], None]) -> None:
+    world = refusing_world()
+    told = []
+    for statement in path.read_text(encoding="utf-8").strip().split("\n\n"):
+        error = refused(world, statement)
+        told.append(f"{statement}\n\n{error.render()}\nSQLSTATE: {error.sqlstate}\n")
+    recorded(path.with_suffix(".txt"), "\n\n".join(told))
