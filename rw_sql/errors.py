@@ -56,6 +56,7 @@ INVALID_DEFINITION = ErrorCode("RW212", "42P17", "the definition contradicts its
 UNKNOWN_PARAMETER = ErrorCode("RW213", "42704", "the parameter does not exist")
 INVALID_PARAMETER = ErrorCode("RW214", "22023", "the parameter's value is not valid")
 INVALID_QUERY = ErrorCode("RW215", "42P17", "the query cannot be kept up to date")
+UNDEFINED_OPERATION = ErrorCode("RW230", "42704", "the operation does not exist")
 
 NOT_SUPPORTED = ErrorCode("RW301", "0A000", "the statement is understood but cannot be run here")
 CONNECTOR_IS_FIXED = ErrorCode("RW302", "0A000", "a connector never changes")
@@ -68,6 +69,7 @@ METASTORE_IS_NEWER = ErrorCode("RW308", "0A000", "a newer rw_sql wrote this meta
 CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the same things")
 SPLITS_UNKNOWN = ErrorCode("RW310", "55000", "the source's splits are not known yet")
 NOT_ALTERABLE = ErrorCode("RW311", "0A000", "the property is not one that changes without the word UNSAFE")
+CANNOT_UNDO = ErrorCode("RW330", "55000", "the operation cannot be undone")
 
 UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")
 UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream does not hold what the source names")

@@ -119,7 +119,11 @@ def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
     Applied right after the operation they restore the catalog's content (epochs go on). Drops come first, so that a
     name is free before its former owner takes it.
     """
-    before = before_from_json(operation.before)
+    return changes_back(before_from_json(operation.before))
+
+
+def changes_back(before: BeforeImage) -> tuple[Change, ...]:
+    """The changes that bring the catalog to what a before-image holds."""
     changes: list[Change] = [DropObject(id=id) for id, record in before.objects.items() if record is None]
     changes += [PutObject(record=record) for record in before.objects.values() if record is not None]
     for fragment, splits in before.splits.items():

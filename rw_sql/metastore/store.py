@@ -205,14 +205,23 @@ class Metastore:
         return next(iter(self._operation_records(lambda light: pc.equal(light["epoch"], epoch), None)), None)
 
     def operations(
-        self, is_unsafe: bool | None = None, object_name: str | None = None, limit: int | None = None
+        self,
+        is_unsafe: bool | None = None,
+        object_name: str | None = None,
+        limit: int | None = None,
+        since: int | None = None,
     ) -> tuple[OperationRecord, ...]:
-        """Operations, the newest first, with what came of them; all that affected the named object, if one is named."""
+        """Operations, the newest first, with what came of them; all that affected the named object, if one is named.
+
+        ``since`` is the first epoch wanted.
+        """
 
         def wanted(light: pa.Table) -> Any:
             mask = pa.array([True] * light.num_rows, pa.bool_())
             if is_unsafe is not None:
                 mask = pc.and_(mask, pc.equal(light["is_unsafe"], is_unsafe))
+            if since is not None:
+                mask = pc.and_(mask, pc.greater_equal(light["epoch"], since))
             if object_name is not None:
                 names = light["objects"].to_pylist()
                 mask = pc.and_(mask, pa.array([object_name in (of_row or ()) for of_row in names], pa.bool_()))

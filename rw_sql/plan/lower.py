@@ -24,6 +24,7 @@ from rw_sql.plan.lower_source import (
     lower_resume_all_sources,
     lower_resume_source,
 )
+from rw_sql.plan.lower_undo import lower_undo_operation
 from rw_sql.plan.lower_unsafe import lower_alter_source_unsafe_set, lower_reset_source_splits
 from rw_sql.plan.lower_view import lower_create_materialized_view, lower_drop_materialized_view
 from rw_sql.plan.plan import ObjectChange, Plan
@@ -75,6 +76,8 @@ def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = 
             return lower_reset_source_splits(statement, snapshot)
         case ast.InjectSourceOffsets():
             return lower_inject_source_offsets(statement, snapshot)
+        case ast.UndoOperation():
+            return lower_undo_operation(statement, snapshot)
         case ast.CreateMaterializedView():
             return lower_create_materialized_view(statement, snapshot, query_dialect)
         case ast.DropMaterializedView():

@@ -186,4 +186,5 @@ def _plan(
         preview=preview,
         answers=tuple(answers),
         reason=statement.reason,
+        stands=stands,
     )

@@ -22,6 +22,7 @@ from rw_sql.plan.lower_source import require_upstream, source_record, states_cha
 from rw_sql.plan.names import find_source, spoken
 from rw_sql.plan.options import plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.prediction import predicted, prediction_to_json
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import Asking, Positions, look, positions
 from rw_sql.plan.source_checks import check_source
@@ -57,8 +58,12 @@ def unsafe_plan(
     preview: Preview,
     answers: tuple[ObjectChange, ...],
     reason: str | None,
+    stands: Positions,
 ) -> Plan:
-    """The plan of an unsafe statement: gated, shown beforehand, and bound to its source's epoch."""
+    """The plan of an unsafe statement: gated, shown beforehand, and bound to its source's epoch.
+
+    ``stands`` is where its splits stood when it was planned: stored with what the preview predicts.
+    """
     names = (source.name, *(record.name for record in snapshot.dependents_of(source.id)))
     return Plan(
         statement=statement,
@@ -71,6 +76,7 @@ def unsafe_plan(
             is_unsafe=True,
             reason=reason,
             plan=render_preview(preview),
+            prediction=prediction_to_json({source.id: predicted(source, stands, preview)}),
         )
         if changes
         else None,
@@ -193,6 +199,7 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
         preview=preview,
         answers=_answers(source, shown, notes),
         reason=statement.reason,
+        stands=stands,
     )
 
 
@@ -279,6 +286,7 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
             ObjectChange(object=source.name, change="NOTICE", detail=note),
         ),
         reason=statement.reason,
+        stands=stands,
     )
 
 
@@ -343,4 +351,5 @@ def _rediscovered(
         preview=preview,
         answers=tuple(answers),
         reason=statement.reason,
+        stands=stands,
     )

@@ -32,13 +32,17 @@ class SplitPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What an operator sees before the question: who depends on the source, what becomes of each split and property."""
+    """What an operator sees before the question: who depends on the source, what becomes of each split and property.
+
+    Where several objects are moved at once each has its ``parts``, and the rest is empty.
+    """
 
     title: str
     dependents: tuple[str, ...] = ()
     properties: tuple[tuple[str, str, str], ...] = ()
     splits: tuple[SplitPreview, ...] = ()
     notices: tuple[str, ...] = ()
+    parts: tuple[Preview, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,10 @@ _MOST_SPLITS = 40
 def render_preview(preview: Preview) -> str:
     """The preview as lines of text: title, dependents, properties, the per-split table, notices."""
     lines = [preview.title]
+    if preview.parts:
+        return "\n".join(
+            [*lines, *(f"  {line}" for part in preview.parts for line in render_preview(part).splitlines())]
+        )
     lines.append("  dependents: " + (", ".join(preview.dependents) or "none"))
     if preview.properties:
         lines.append("  properties:")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
-from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord
+from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, StoredState
 from rw_sql.plan.options import PlannedOptions
 
 
@@ -120,10 +120,23 @@ class ReadJobStatuses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOperations:
-    """The log of record, newest first."""
+    """The log of record, newest first; with ``since``, from that epoch on."""
 
     is_unsafe: bool | None = None
     object_name: str | None = None
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPositionsBefore:
+    """Where splits of a source stood when the operation with ``epoch`` took hold.
+
+    That is ``stood``, moved on by what runs that started before the operation committed after each one's version.
+    """
+
+    source_id: int
+    epoch: int
+    stood: tuple[StoredState, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +190,7 @@ Request = (
     | ReadClock
     | ReadJobStatuses
     | ReadOperations
+    | ReadPositionsBefore
     | MeasureLags
     | AnalyzeQuery
 )
@@ -246,9 +260,16 @@ def job_statuses() -> Asking[dict[str, JobStatus]]:
     return _answer(dict, (yield ReadJobStatuses()))
 
 
-def operations(is_unsafe: bool | None = None, object_name: str | None = None) -> Asking[tuple[OperationRecord, ...]]:
+def operations(
+    is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
+) -> Asking[tuple[OperationRecord, ...]]:
     """Asks for operations, newest first."""
-    return _answer(tuple, (yield ReadOperations(is_unsafe=is_unsafe, object_name=object_name)))
+    return _answer(tuple, (yield ReadOperations(is_unsafe=is_unsafe, object_name=object_name, since=since)))
+
+
+def positions_before(source_id: int, epoch: int, stood: tuple[StoredState, ...]) -> Asking[dict[str, SplitState]]:
+    """Asks where splits stood when an operation took hold."""
+    return _answer(dict, (yield ReadPositionsBefore(source_id=source_id, epoch=epoch, stood=stood)))
 
 
 def lags() -> Asking[dict[str, int | None]]:

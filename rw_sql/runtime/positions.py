@@ -12,9 +12,11 @@ from rw_sql.plan.requests import Positions
 from rw_sql.runtime.delta_log import job_commits, latest_version
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Metastore, Snapshot
-    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.metastore.records import SourceRecord, StoredState
     from rw_sql.runtime.storage import Warehouse
 
 
@@ -59,3 +61,28 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
                 break
     read.update(split for split, state in states.items() if state.offset != began[split])
     return Positions(states=states, log_version=version, read_splits=frozenset(read), forgotten=forgotten)
+
+
+def read_positions_before(
+    warehouse: Warehouse, source: SourceRecord, epoch: int, stood: Iterable[StoredState]
+) -> dict[str, SplitState]:
+    """Where splits stood when the operation with ``epoch`` took hold.
+
+    A batch of a run from before the operation may have landed between its planning and the stop of that run.
+    """
+    kind = connector(source.connector)
+    waiting = {row.split: row for row in stood}
+    states = {split: kind.decode_state(split, row.state) for split, row in waiting.items()}
+    table = warehouse.data(source.id, source.generation)
+    floor = min((row.log_version for row in waiting.values()), default=0) + 1
+    for at, commit in job_commits(warehouse, table, down_to=floor):
+        if commit.epoch >= epoch:
+            continue
+        for split in waiting.keys() & commit.ranges.keys():
+            row = waiting[split]
+            if at > row.log_version and commit.epoch >= row.epoch:
+                states[split] = replace(states[split], offset=commit.ranges[split][1])
+                del waiting[split]
+        if not waiting:
+            break
+    return states

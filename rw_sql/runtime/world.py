@@ -23,17 +23,18 @@ from rw_sql.plan.requests import (
     ReadJobStatuses,
     ReadOperations,
     ReadPositions,
+    ReadPositionsBefore,
     SealSecret,
 )
 from rw_sql.runtime.analyze import analyze
 from rw_sql.runtime.checkpoint_files import read_checkpoint
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
-from rw_sql.runtime.positions import read_positions
+from rw_sql.runtime.positions import read_positions, read_positions_before
 from rw_sql.runtime.secrets import read_secret, seal
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.base import Upstream
+    from rw_sql.connectors.base import SplitState, Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import JobStatus
     from rw_sql.plan.options import PlannedOptions
@@ -94,7 +95,11 @@ class World:
             case ReadJobStatuses():
                 return self._job_statuses()
             case ReadOperations():
-                return context.metastore.operations(is_unsafe=request.is_unsafe, object_name=request.object_name)
+                return context.metastore.operations(
+                    is_unsafe=request.is_unsafe, object_name=request.object_name, since=request.since
+                )
+            case ReadPositionsBefore():
+                return self._positions_before(request)
             case MeasureLags():
                 return measure_lags(context, self._snapshot)
             case AnalyzeQuery():
@@ -118,6 +123,12 @@ class World:
         if not isinstance(source, SourceRecord):
             return Positions()
         return read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
+
+    def _positions_before(self, request: ReadPositionsBefore) -> dict[str, SplitState]:
+        source = self._snapshot.get(request.source_id)
+        if not isinstance(source, SourceRecord):
+            return {}
+        return read_positions_before(self._context.warehouse, source, request.epoch, request.stood)
 
     def _job_statuses(self) -> dict[str, JobStatus]:
         """What the owner said of each job, as far as it still holds.

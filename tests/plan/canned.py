@@ -10,7 +10,9 @@ from rw_sql.connectors.kafka import topics_of
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore import Snapshot
+from rw_sql.metastore.codec import before_to_json, changes_to_json
 from rw_sql.metastore.records import FORGOTTEN, JobStatus, OperationRecord, PutSplitStates, SourceRecord
+from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.explain import explain_lines
 from rw_sql.plan.lower import lower
@@ -31,6 +33,7 @@ from rw_sql.plan.requests import (
     ReadJobStatuses,
     ReadOperations,
     ReadPositions,
+    ReadPositionsBefore,
     SealSecret,
 )
 from rw_sql.plan.steps import after
@@ -39,7 +42,7 @@ from rw_sql.syntax import parse_statement
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.metastore.records import Change
+    from rw_sql.metastore.records import Change, Operation
     from rw_sql.plan.plan import Plan
     from rw_sql.plan.requests import Asking, Request
 
@@ -98,8 +101,28 @@ class CannedWorld:
         for text in texts:
             plan = self.plan(text)
             if plan.operation is not None:
-                self.apply(plan.operation.changes)
+                self.commit(plan.operation)
         return plan
+
+    def commit(self, operation: Operation) -> None:
+        """Puts what an operation changes into the catalog, and the operation into the log of record."""
+        effect = effect_of(self.snapshot, self.snapshot.epoch + 1, "somebody", operation.changes)
+        record = OperationRecord(
+            epoch=effect.epoch,
+            kind=operation.kind,
+            statement=operation.statement,
+            objects=operation.objects,
+            is_unsafe=operation.is_unsafe,
+            actor="somebody",
+            at_ms=1_700_000_000_000,
+            reason=operation.reason,
+            plan=operation.plan,
+            changes=changes_to_json(operation.changes),
+            before=before_to_json(before_image(self.snapshot, effect)),
+            prediction=operation.prediction,
+        )
+        self.operations = (record, *self.operations)
+        self.apply(operation.changes)
 
     def apply(self, changes: tuple[Change, ...]) -> None:
         """Puts changes into the catalog."""
@@ -183,7 +206,11 @@ class CannedWorld:
             case ReadJobStatuses():
                 return self.jobs
             case ReadOperations():
-                return self.operations
+                return tuple(found for found in self.operations if found.epoch >= (request.since or 0))
+            case ReadPositionsBefore(source_id=source_id, stood=stood):
+                source = self.snapshot.get(source_id)
+                assert isinstance(source, SourceRecord)
+                return {row.split: connector(source.connector).decode_state(row.split, row.state) for row in stood}
             case MeasureLags():
                 return {}
             case AnalyzeQuery():

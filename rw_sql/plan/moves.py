@@ -1,0 +1,200 @@
+"""What a set of changes does to each source that it touches: what an operator is shown of an undo or a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import FORGOTTEN, SourceRecord
+from rw_sql.plan.definitions import definition_of, listed_options
+from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.names import spoken
+from rw_sql.plan.options import source_options
+from rw_sql.plan.plan import ObjectChange, Preview
+from rw_sql.plan.prediction import SourcePrediction, predicted
+from rw_sql.plan.requests import Asking, look, positions
+from rw_sql.plan.splits import OK, preview_splits, split_status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.connectors.base import Connector, SplitState, Upstream
+    from rw_sql.metastore import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A split that could be read and cannot be any more: its status, and what its upstream holds."""
+
+    split: str
+    offset: int | None
+    status: str
+    bounds: tuple[int, int] | None
+
+    def describe(self) -> str:
+        """As a sentence names it: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
+        at = "" if self.offset is None else f" at {self.offset}"
+        holds = "" if self.bounds is None else f", it holds [{self.bounds[0]}, {self.bounds[1]})"
+        return f"{self.split}{at} ({self.status}{holds})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One source before and after. ``states`` are its positions after; ``unreadable`` what the move would break.
+
+    ``doubt`` says why it cannot be told what the upstream holds.
+    """
+
+    source: SourceRecord
+    preview: Preview
+    prediction: SourcePrediction
+    states: Mapping[str, SplitState]
+    unreadable: tuple[Unreadable, ...] = ()
+    doubt: str | None = None
+
+
+def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
+    """The sources behind fragments and objects, those that use such an object included; in id order."""
+    found = {int(fragment.rpartition("-")[2]) for fragment in fragments}
+    for id_ in ids:
+        record = snapshot.get(id_)
+        if isinstance(record, SourceRecord):
+            found.add(id_)
+        found |= {user.id for user in snapshot.users_of(id_) if isinstance(user, SourceRecord)}
+    return tuple(sorted(id_ for id_ in found if isinstance(snapshot.get(id_), SourceRecord)))
+
+
+def states_after(
+    kind: Connector, then: Snapshot, now: Snapshot, fragment: str, stands: Mapping[str, SplitState]
+) -> dict[str, SplitState]:
+    """Where splits stand in ``then``: as its changes set them, elsewhere where they stand now."""
+    found: dict[str, SplitState] = {}
+    before = now.states(fragment)
+    for split, row in then.states(fragment).items():
+        if row.state == FORGOTTEN:
+            continue
+        if row is not before.get(split):
+            found[split] = kind.decode_state(split, row.state)
+        elif split in stands:
+            found[split] = stands[split]
+    return found
+
+
+def move_of(snapshot: Snapshot, then: Snapshot, source_id: int, title: str) -> Asking[Move]:
+    """What becomes of one source if the catalog goes from ``snapshot`` to ``then``; looks at both its upstreams."""
+    source, moved = snapshot.get(source_id), then.get(source_id)
+    if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
+        raise LookupError(f"source {source_id} is not in the catalog")
+    kind = connector(source.connector)
+    fragment = ingest_fragment(source_id)
+    stands = yield from positions(source_id)
+    states = states_after(kind, then, snapshot, fragment, stands.states)
+    reads = named_splits(snapshot, source, snapshot.splits(fragment))
+    will_read = named_splits(then, moved, then.splits(fragment))
+    options, old_options = source_options(then, moved), source_options(snapshot, source)
+    upstream = yield from look(source.connector, options)
+    left = upstream if options == old_options else (yield from look(source.connector, old_options))
+    target: dict[str, SplitState | None] = dict.fromkeys(set(reads) - set(will_read))
+    target |= {split: states.get(split) for split in will_read}
+    notices = [*_pauses(snapshot, then, source), *_endings(will_read, reads)]
+    doubt = None
+    if not upstream.is_reachable:
+        doubt = f"the upstream of source {source.name} does not answer: {upstream.error}"
+        notices.append(doubt)
+    old, new = dict(listed_options(definition_of(source))), dict(listed_options(definition_of(moved)))
+    preview = Preview(
+        title=title,
+        dependents=tuple(f"{spoken(record.kind)} {record.name}" for record in snapshot.dependents_of(source_id)),
+        properties=tuple(
+            (key, old.get(key, ""), new.get(key, ""))
+            for key in dict.fromkeys((*old, *new))
+            if old.get(key) != new.get(key)
+        ),
+        splits=preview_splits(kind, upstream, stands, target, left=left if left is not upstream else None),
+        notices=tuple(notices),
+    )
+    return Move(
+        source=source,
+        preview=preview,
+        prediction=predicted(source, stands, preview),
+        states=states,
+        unreadable=_broken(will_read, states, upstream, set(reads), stands.states, left),
+        doubt=doubt,
+    )
+
+
+def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterable[str]:
+    was, is_held = bool(holds_of(snapshot, source.id)), bool(holds_of(then, source.id))
+    if was and not is_held:
+        yield f"source {source.name} is resumed"
+    elif is_held and not was:
+        yield f"source {source.name} is paused"
+
+
+def _endings(will_read: tuple[str, ...], reads: tuple[str, ...]) -> Iterable[str]:
+    gone = sorted(set(reads) - set(will_read))
+    if gone:
+        yield f"no longer read: {', '.join(gone[:8])}" + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
+
+
+def _broken(
+    will_read: tuple[str, ...],
+    states: Mapping[str, SplitState],
+    upstream: Upstream,
+    reads: set[str],
+    stands: Mapping[str, SplitState],
+    left: Upstream,
+) -> tuple[Unreadable, ...]:
+    """The splits that will not be readable although they are now, or are not read now."""
+    if not upstream.is_reachable:
+        return ()
+    broken = []
+    for split in will_read:
+        state, seen = states.get(split), upstream.splits.get(split)
+        status = split_status(state, seen)
+        is_same = split in reads and split_status(stands.get(split), left.splits.get(split)) == status
+        if status == OK or is_same:
+            continue
+        broken.append(
+            Unreadable(
+                split=split,
+                offset=state.offset if state else None,
+                status="GONE" if seen is None else status,
+                bounds=(seen.start, seen.end) if seen else None,
+            )
+        )
+    return tuple(broken)
+
+
+def in_one(title: str, parts: tuple[Preview, ...]) -> Preview:
+    """One preview of several sources; of a single one, that one under this title."""
+    if len(parts) == 1:
+        (part,) = parts
+        return Preview(
+            title=title,
+            dependents=part.dependents,
+            properties=part.properties,
+            splits=part.splits,
+            notices=part.notices,
+        )
+    return Preview(title=title, parts=parts)
+
+
+def answers_of(move: Move) -> tuple[ObjectChange, ...]:
+    """What a statement says it changed of one source."""
+    name = move.source.name
+    rows = [
+        ObjectChange(object=name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})")
+        for key, old, new in move.preview.properties
+    ]
+    for split in move.preview.splits:
+        if split.old == split.new:
+            continue
+        if split.new is None:
+            rows.append(ObjectChange(object=name, change="FORGOTTEN", detail=split.split))
+        else:
+            was = f" (was {split.old})" if split.old is not None else ""
+            rows.append(ObjectChange(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}"))
+    rows += [ObjectChange(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
+    return tuple(rows)

@@ -1,0 +1,82 @@
+"""What an operation was planned on and said it would do, as the JSON that is stored with it for proof and undo."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.plan.plan import Preview
+    from rw_sql.plan.requests import Positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedSplit:
+    """One split of a preview: the next record before and after, and the verdict in the preview's words."""
+
+    split: str
+    old: int | None
+    new: int | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePrediction:
+    """What one operation does to one source.
+
+    ``stood`` is where each split stood when the operation was planned, as the connector's JSON, with the source's log
+    at ``log_version``.
+    """
+
+    log_version: int
+    stood: Mapping[str, str] = field(default_factory=dict)
+    splits: tuple[PredictedSplit, ...] = ()
+
+
+def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> SourcePrediction:
+    """The prediction that a preview of one source makes."""
+    kind = connector(source.connector)
+    return SourcePrediction(
+        log_version=stands.log_version,
+        stood={split: kind.encode_state(state) for split, state in stands.states.items()},
+        splits=tuple(
+            PredictedSplit(split=split.split, old=split.old, new=split.new, verdict=split.verdict)
+            for split in preview.splits
+        ),
+    )
+
+
+def prediction_to_json(by_source: Mapping[int, SourcePrediction]) -> str:
+    """The text for :attr:`Operation.prediction`."""
+    body = {
+        str(source_id): {
+            "log_version": found.log_version,
+            "stood": dict(found.stood),
+            "splits": [[split.split, split.old, split.new, split.verdict] for split in found.splits],
+        }
+        for source_id, found in by_source.items()
+    }
+    return json.dumps({"sources": body}, separators=(",", ":"), ensure_ascii=False)
+
+
+def prediction_from_json(text: str | None) -> dict[int, SourcePrediction]:
+    """What was predicted, by source id; empty where the operation carries no prediction."""
+    if text is None:
+        return {}
+    return {
+        int(source_id): SourcePrediction(
+            log_version=body["log_version"],
+            stood=body["stood"],
+            splits=tuple(
+                PredictedSplit(split=split, old=old, new=new, verdict=verdict)
+                for split, old, new, verdict in body["splits"]
+            ),
+        )
+        for source_id, body in json.loads(text)["sources"].items()
+    }
