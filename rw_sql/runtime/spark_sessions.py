@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -157,8 +158,13 @@ def leave_dead_jvm() -> None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        if SparkContext._active_spark_context is not None:
-            SparkContext._active_spark_context.stop()
+        context = SparkContext._active_spark_context
+        if context is not None:
+            # pyspark takes a JVM that is gone for one that answers badly; where its port refuses, the first stop() ends
+            # early and only the second, which no longer asks the JVM, lets go of the rest.
+            with suppress(OSError):
+                context.stop()
+            context.stop()
     gateway.shutdown_callback_server()
     SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = None
