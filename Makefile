@@ -4,6 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+JARS := $(VENV)/.jars
+
+# Each worker has a Spark session and a broker of its own, and needs one core and 3 GiB.
+TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench bench-quick proof clean
@@ -28,8 +32,13 @@ $(READY): pyproject.toml
 demo: setup ## move a running source between two Kafka topics, on a year's flights of New York
 	@$(BIN)/python examples/demo.py
 
-test: setup ## all tests; they start and stop their own Kafka broker
-	$(BIN)/python -m pytest
+# Two processes that fill Ivy's cache at once may break it: the jars are fetched before the tests start.
+$(JARS): $(READY)
+	@$(BIN)/python -m tests.jars
+	@touch $@
+
+test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers
+	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
 check: setup ## lint, format, types, import contracts
 	$(BIN)/ruff check

@@ -18,6 +18,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", default=False, help="rewrite recorded results")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several workers share the tests, those of one file stay together, since they share its fixtures; the
+    chains of kills, which take longest and share nothing, start first and apart from each other."""
+    for item in items:
+        apart = item.get_closest_marker("alone") is not None
+        item.add_marker(pytest.mark.xdist_group(item.nodeid if apart else item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: item.get_closest_marker("alone") is None)
+
+
 @pytest.fixture
 def recorded(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     """Compares a text with the one recorded at a path, or records it."""

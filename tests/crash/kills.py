@@ -89,8 +89,8 @@ FIRST_CHAIN = (
 )
 """Kills in the middle of small and large batches and between the steps of UNSAFE SET, RESET and INJECT.
 
-A statement whose process dies before the commit is said again by the next one. Where the JVM alone dies the statement
-is committed all the same, since no commit needs it.
+A statement whose process dies before the commit is said again by the next one. Where the JVM alone dies before the
+commit, the statement is refused; after the append it is committed, and the next process finishes it.
 """
 
 SECOND_CHAIN = (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PROJECTIONS = ("objects", "fragment_splits", "source_state")
 
 
+@pytest.mark.alone
 @pytest.mark.crash
 @pytest.mark.spark
 @pytest.mark.kafka
