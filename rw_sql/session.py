@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameReader, SparkSession
 
 from rw_sql.environment import check_java
 from rw_sql.errors import DELTA_MISSING, SqlError
@@ -118,7 +118,6 @@ class Attached:
         self._next_look = 0.0
         self._views = SparkViews(runtime.context, spark)
         runtime.views.append(self._views)
-        self._views.register_catalog()
         self._views.refresh()
 
     @property
@@ -187,11 +186,13 @@ class Attached:
             self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
             raise
 
-    def before_spark(self) -> None:
-        """Called before a statement that is Spark's: views that other sessions made become readable.
+    def before_spark(self, text: str) -> None:
+        """Called before a statement or table name that is Spark's: what it may speak of of ours becomes readable.
 
-        Looks at the catalog every LOOK_SECONDS at most, so that plain statements stay as fast as they were.
+        Looks for views that other sessions made every LOOK_SECONDS at most, so that plain statements stay as fast as
+        they were.
         """
+        self._views.before(text)
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -354,17 +355,37 @@ def _wrap_sql() -> None:
     @functools.wraps(original)
     def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:  # noqa: N803
         attached = self.__dict__.get(_ATTRIBUTE)
-        if attached is None or args is not None or kwargs or not isinstance(sqlQuery, str):
+        if attached is None or not isinstance(sqlQuery, str):
+            return original(self, sqlQuery, args, **kwargs)
+        if args is not None or kwargs:
+            attached.before_spark(sqlQuery)
             return original(self, sqlQuery, args, **kwargs)
         statement = attached.route(sqlQuery)
         if statement is not None:
             result: DataFrame = attached.run(sqlQuery, statement)
             return result
-        attached.before_spark()
+        attached.before_spark(sqlQuery)
         return original(self, sqlQuery)
 
     setattr(sql, ORIGINAL_SQL, original)
     SparkSession.sql = sql  # type: ignore[method-assign]
+    _wrap_table(SparkSession, lambda spark: spark)
+    _wrap_table(DataFrameReader, lambda reader: reader._spark)
+
+
+def _wrap_table(owner: type, session_of: Callable[[Any], SparkSession]) -> None:
+    """Lets ``table()`` find what ``sql()`` finds."""
+    original = owner.__dict__["table"]
+
+    @functools.wraps(original)
+    def table(self: Any, tableName: str) -> DataFrame:  # noqa: N803
+        attached = _attached_to(session_of(self))
+        if attached is not None:
+            attached.before_spark(tableName)
+        found: DataFrame = original(self, tableName)
+        return found
+
+    setattr(owner, "table", table)  # noqa: B010  # the class is not known to type checkers
 
 
 def _wrap_shell_sql(spark: SparkSession) -> None:

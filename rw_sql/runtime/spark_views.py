@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from rw_sql.runtime.spark_sessions import plain_sql
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from rw_sql.metastore.records import MaterializedViewRecord
@@ -20,6 +22,9 @@ CATALOG_DATABASE = "rw_catalog"
 _MARK = "rw_sql.warehouse"
 """The property that tells our views from the user's own, and of which warehouse they are."""
 
+_shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
+"""Which warehouse's catalog the views in ``rw_catalog`` show: the sessions of one Spark share them."""
+
 
 class SparkViews:
     """The Spark views of one attached warehouse in one session's current database. Follows the catalog's epochs."""
@@ -30,12 +35,21 @@ class SparkViews:
         self.database = spark.catalog.currentDatabase()
         self._epoch = -1
         self._known: dict[str, MaterializedViewRecord] = {}
+        plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
-    def register_catalog(self) -> None:
-        """Makes the ``rw_catalog`` views."""
-        plain_sql(self._spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
+    def before(self, text: str) -> None:
+        """Makes the ``rw_catalog`` views where a statement or table name speaks of them, as those of this warehouse.
+
+        Spark analyses each when it is made, which takes seconds: most sessions never need them.
+        """
+        if CATALOG_DATABASE not in text.casefold():
+            return
+        context, uri = self._spark.sparkContext, self._context.warehouse.uri
+        if _shown.get(context) == uri:
+            return
         for name, select in self._context.metastore.view_definitions():
             plain_sql(self._spark, f"CREATE OR REPLACE VIEW {CATALOG_DATABASE}.{name} AS {select}")
+        _shown[context] = uri
 
     def is_current(self, epoch: int) -> bool:
         """Whether the views are those of this epoch."""

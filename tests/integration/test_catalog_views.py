@@ -1,0 +1,52 @@
+"""What plain Spark reads of the catalog, by whatever way it names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.attached import AttachedSession
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def source_names(session: AttachedSession) -> set[str]:
+    return {row.name for row in session.sql("SELECT name FROM RW_Catalog.rw_sources")}
+
+
+@pytest.fixture
+def two(spark: SparkSession, tmp_path: Path) -> tuple[AttachedSession, AttachedSession]:
+    """Two sessions of one Spark, each with a warehouse and a source of its own."""
+    made = []
+    for name, session in (("first", spark), ("second", spark.newSession())):
+        attached = AttachedSession(session, str(tmp_path / name), run_jobs=False)
+        attached.run(f"CREATE SOURCE {name} (id INT) WITH (connector = 'datagen')")
+        made.append(attached)
+    return made[0], made[1]
+
+
+def test_each_session_reads_the_catalog_of_its_own_warehouse(two: tuple[AttachedSession, AttachedSession]) -> None:
+    first, second = two
+    assert source_names(first) == {"first"}
+    assert source_names(second) == {"second"}
+    assert [row.name for row in first.spark.table("rw_catalog.rw_sources").collect()] == ["first"]
+    assert [row.name for row in second.spark.read.table("rw_catalog.rw_sources").collect()] == ["second"]
+    for session in two:
+        session.detach()
+
+
+def test_the_views_are_made_when_they_are_first_spoken_of(spark: SparkSession, tmp_path: Path) -> None:
+    session = AttachedSession(spark, str(tmp_path / "warehouse"), run_jobs=False)
+    spark.sql("USE rw_catalog")
+    try:
+        assert "rw_jobs" in {row.viewName for row in spark.sql("SHOW VIEWS").collect()}
+        assert spark.sql("SELECT * FROM rw_operations").count() == 0
+    finally:
+        spark.sql("USE default")
+        session.detach()
