@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["tests.broker"]
+pytest_plugins = ["tests.broker", "tests.secured"]
 
 # Asserts outside of test modules tell what differs, too.
 pytest.register_assert_rewrite("tests.integration", "tests.plan")

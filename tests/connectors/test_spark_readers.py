@@ -7,26 +7,24 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from rw_sql.cli.kafka_broker import free_port, start_broker, stop_broker
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.kafka import KafkaConnector
-from rw_sql.connectors.kafka_admin import admin_module
-from tests.connectors.certificates import Signed, issue, make_authority
+from tests.connectors.certificates import issue
+from tests.secured import PASSWORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rw_sql.cli.kafka_broker import BrokerInfo
+    from tests.secured import Secured
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-PASSWORD = 'p"a\\ss'
 READER_TYPES = {
     "_rw_split": "string",
     "_rw_offset": "bigint",
@@ -141,65 +139,6 @@ def test_datagen_makes_its_rows_in_spark(read: Read) -> None:
         (row for row in rows if row["_rw_split"] == "4-3" and row["_rw_offset"] >= 200),
         key=lambda row: row["_rw_offset"],
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Secured:
-    """A broker that wants to know who asks, and the ways to tell it."""
-
-    by_password: str
-    by_certificate: str
-    authority: Signed
-    authority_file: Path
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("secured")
-    authority = make_authority()
-    server = issue(authority, "broker")
-    (folder / "ca.pem").write_text(authority.certificate_pem)
-    (folder / "server.pem").write_text(server.key_pem() + server.certificate_pem + authority.certificate_pem)
-    plain, controller, password, certificate = (free_port() for _ in range(4))
-    public = f"PLAINTEXT://127.0.0.1:{plain},PASSWORD://localhost:{password},CERTIFICATE://localhost:{certificate}"
-    modules = "org.apache.kafka.common.security"
-    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
-    info = start_broker(
-        folder / "broker",
-        plain,
-        controller,
-        {
-            "listeners": f"{public},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": public,
-            "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PASSWORD:SASL_SSL,CERTIFICATE:SSL"
-            ),
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
-            "listener.name.password.scram-sha-512.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
-            "listener.name.password.plain.sasl.jaas.config": (
-                f'{modules}.plain.PlainLoginModule required user_plain="{quoted}";'
-            ),
-            "listener.name.certificate.ssl.client.auth": "required",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(folder / "server.pem"),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(folder / "ca.pem"),
-        },
-    )
-    client = admin_module()
-    admin = client.AdminClient({"bootstrap.servers": info.bootstrap, "log_level": 0})
-    scram = client.ScramCredentialInfo(client.ScramMechanism.SCRAM_SHA_512, 4096)
-    change = client.UserScramCredentialUpsertion("scram", scram, PASSWORD.encode())
-    admin.alter_user_scram_credentials([change])["scram"].result()
-    create_topic(info.bootstrap, "events", 2)
-    produce(info.bootstrap, "events", [Record(value=str(n).encode(), partition=n % 2) for n in range(10)])
-    yield Secured(
-        by_password=f"localhost:{password}",
-        by_certificate=f"localhost:{certificate}",
-        authority=authority,
-        authority_file=folder / "ca.pem",
-    )
-    stop_broker(folder / "broker")
 
 
 def _login(secured: Secured, how: str) -> dict[str, str]:

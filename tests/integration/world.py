@@ -35,7 +35,7 @@ def state_of(warehouse: str) -> WorldState:
     """How a warehouse stands now."""
     metastore = Metastore.open(warehouse)
     snapshot = metastore.snapshot()
-    kinds = ("source", "materialized_view", "pause", "parameter")
+    kinds = ("source", "materialized_view", "connection", "secret", "pause", "parameter")
     sources = [record for record in snapshot.all("source") if isinstance(record, SourceRecord)]
     return WorldState(
         epoch=snapshot.epoch,
