@@ -36,6 +36,26 @@ SELECT
 FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY epoch DESC) AS age FROM rw_catalog.objects)
 WHERE age = 1 AND NOT is_dropped AND kind = 'materialized_view';
 
+CREATE VIEW rw_catalog.rw_sinks AS
+SELECT
+  id,
+  name,
+  get_json_object(record, '$.connector') AS connector,
+  get_json_object(record, '$.type') AS sink_type,
+  get_json_object(record, '$.definition') AS definition,
+  map_from_entries(transform(
+    from_json(get_json_object(record, '$.options'), 'array<array<string>>'), pair -> struct(pair[0], pair[1])
+  )) AS options,
+  from_json(get_json_object(record, '$.inputs'), 'array<bigint>') AS inputs,
+  from_json(get_json_object(record, '$.keys'), 'array<string>') AS keys,
+  CAST(get_json_object(record, '$.is_paused') AS BOOLEAN) AS is_paused,
+  get_json_object(record, '$.pause_reason') AS pause_reason,
+  CAST(get_json_object(record, '$.generation') AS BIGINT) AS generation,
+  timestamp_millis(CAST(get_json_object(record, '$.created_at_ms') AS BIGINT)) AS created_at,
+  epoch
+FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY epoch DESC) AS age FROM rw_catalog.objects)
+WHERE age = 1 AND NOT is_dropped AND kind = 'sink';
+
 CREATE VIEW rw_catalog.rw_connections AS
 SELECT
   id,
@@ -74,9 +94,10 @@ WHERE age = 1 AND NOT is_dropped AND kind = 'parameter';
 CREATE VIEW rw_catalog.rw_depend AS
 SELECT id AS objid, refobjid
 FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY epoch DESC) AS age FROM rw_catalog.objects)
-LATERAL VIEW explode(from_json(
-  coalesce(get_json_object(record, '$.inputs'), get_json_object(record, '$.uses')), 'array<bigint>'
-)) AS refobjid
+LATERAL VIEW explode(array_distinct(concat(
+  coalesce(from_json(get_json_object(record, '$.inputs'), 'array<bigint>'), array()),
+  coalesce(from_json(get_json_object(record, '$.uses'), 'array<bigint>'), array())
+))) AS refobjid
 WHERE age = 1 AND NOT is_dropped;
 
 CREATE VIEW rw_catalog.rw_fragment_splits AS

@@ -69,6 +69,7 @@ METASTORE_IS_NEWER = ErrorCode("RW308", "0A000", "a newer rw_sql wrote this meta
 CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the same things")
 SPLITS_UNKNOWN = ErrorCode("RW310", "55000", "the source's splits are not known yet")
 NOT_ALTERABLE = ErrorCode("RW311", "0A000", "the property is not one that changes without the word UNSAFE")
+SINK_CANNOT_FOLLOW = ErrorCode("RW320", "0A000", "the sink's target cannot be kept right under its input's changes")
 CANNOT_UNDO = ErrorCode("RW330", "55000", "the operation cannot be undone")
 
 UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")
@@ -83,6 +84,7 @@ SPARK_ERROR = ErrorCode("RW409", "38000", "a statement of Spark's own failed")
 SPARK_ENDED = ErrorCode("RW410", "57P01", "the Spark session has ended")
 SECRET_KEY_MISSING = ErrorCode("RW411", "58000", "there is no key to encrypt secrets with")
 SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read where it is kept")
+TARGET_UNFIT = ErrorCode("RW413", "42P16", "the target cannot take the sink's rows")
 
 
 class SqlError(Exception):

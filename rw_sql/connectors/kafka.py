@@ -45,23 +45,8 @@ class KafkaConnector:
     def check_options(self, options: Mapping[str, str]) -> None:
         """Whether the options fit together. Reaches no broker."""
         check_option_values(self.spec, options)
-        brokers = [part.strip() for part in options["properties.bootstrap.server"].split(",")]
-        for broker in brokers:
-            match = _BROKER.fullmatch(broker)
-            if match is None or not 0 < int(match[3]) < 65536:
-                raise OptionError(
-                    INVALID_PROPERTY,
-                    f"property \"properties.bootstrap.server\" must be a list of host:port, not '{broker}'",
-                    key="properties.bootstrap.server",
-                )
-        for topic in topics_of(options):
-            if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
-                raise OptionError(
-                    INVALID_PROPERTY,
-                    f"property \"topic\" names '{topic}', which is no topic",
-                    key="topic",
-                    hint="a topic's name has at most 249 letters, digits, dots, underscores and hyphens",
-                )
+        check_brokers(options)
+        check_topics(options)
         is_by_time = self._startup_mode(options) == "timestamp"
         if is_by_time and _TIME not in options:
             raise OptionError(
@@ -241,6 +226,30 @@ class KafkaConnector:
 
     def _is_read_committed(self, options: Mapping[str, str]) -> bool:
         return (self.spec.value(options, "properties.isolation.level") or "").strip().lower() == "read_committed"
+
+
+def check_brokers(options: Mapping[str, str]) -> None:
+    """Whether ``properties.bootstrap.server`` is a list of addresses. Raises INVALID_PROPERTY."""
+    for broker in options["properties.bootstrap.server"].split(","):
+        match = _BROKER.fullmatch(broker.strip())
+        if match is None or not 0 < int(match[3]) < 65536:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"properties.bootstrap.server\" must be a list of host:port, not '{broker.strip()}'",
+                key="properties.bootstrap.server",
+            )
+
+
+def check_topics(options: Mapping[str, str]) -> None:
+    """Whether ``topic`` names topics. Raises INVALID_PROPERTY."""
+    for topic in topics_of(options):
+        if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"topic\" names '{topic}', which is no topic",
+                key="topic",
+                hint="a topic's name has at most 249 letters, digits, dots, underscores and hyphens",
+            )
 
 
 def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -19,10 +19,12 @@ REFUSED_GRACE_SECONDS = 3.0
 """How long brokers that refuse every connection are asked again, in case they are just being restarted."""
 
 _RETRY_SECONDS = 0.1
-_QUIET = logging.getLogger("rw_sql.connectors.kafka.librdkafka")
-_QUIET.addHandler(logging.NullHandler())
+QUIET = logging.getLogger("rw_sql.connectors.kafka.librdkafka")
+QUIET.addHandler(logging.NullHandler())
 # librdkafka reports every lost connection; what matters of it stands in the error that the caller gets.
-_QUIET.propagate = False
+QUIET.propagate = False
+
+_ANY_OPERATION = frozenset({"ALL", "WRITE"})
 
 
 class BrokerError(Exception):
@@ -108,7 +110,7 @@ class BrokerAdmin:
         try:
             self._admin: Any = admin_module().AdminClient(
                 {**properties, "error_cb": self._faults.note, "log_level": 0, "socket.timeout.ms": 10000},
-                logger=_QUIET,
+                logger=QUIET,
             )
         except (KafkaException, ValueError, TypeError) as error:
             raise BrokerError(self._reason(error)) from error
@@ -128,7 +130,11 @@ class BrokerAdmin:
 
         wanted = list(dict.fromkeys(topics))
         cluster = self._call(lambda: self._admin.describe_cluster(request_timeout=self._left()))
-        futures = self._call(lambda: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._left()))
+        futures = self._call(
+            lambda: self._admin.describe_topics(
+                TopicCollection(wanted), include_authorized_operations=True, request_timeout=self._left()
+            )
+        )
         self._wait([cluster, *futures.values()])
         found: dict[str, TopicView] = {}
         missing: list[str] = []
@@ -140,8 +146,12 @@ class BrokerAdmin:
                     raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
                 missing.append(topic)
             else:
+                allowed = answer.authorized_operations
                 found[topic] = TopicView(
-                    id=_topic_id(answer.topic_id), partitions=tuple(sorted(part.id for part in answer.partitions))
+                    id=_topic_id(answer.topic_id),
+                    partitions=tuple(sorted(part.id for part in answer.partitions)),
+                    # Brokers that tell nothing of rights may allow everything.
+                    is_writable=not allowed or any(operation.name in _ANY_OPERATION for operation in allowed),
                 )
         try:
             cluster_id = cluster.result().cluster_id
@@ -281,6 +291,7 @@ class TopicView:
 
     id: str | None
     partitions: tuple[int, ...]
+    is_writable: bool = True
 
 
 def admin_module() -> Any:
@@ -312,6 +323,17 @@ def look(
         for topic, number in listed
     }
     return Upstream(splits=splits, cluster=cluster, missing=missing)
+
+
+def is_fatal(error: Any) -> bool:
+    """Whether a fault that librdkafka reports will not pass by itself."""
+    return error.fatal() or error.code() in _codes().fatal
+
+
+def fault_text(error: Exception) -> str:
+    """What a client's exception says."""
+    fault = error.args[0] if error.args else None
+    return fault.str() if fault is not None and hasattr(fault, "str") else str(error)
 
 
 def _code(error: Exception) -> int | None:

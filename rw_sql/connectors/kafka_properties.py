@@ -51,6 +51,18 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
     return made
 
 
+def producer_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
+    """What librdkafka's producer is made with. ``spec`` is the sink's; options that only readers have are left out."""
+    made: dict[str, str] = {}
+    for option in spec.options.values():
+        value = spec.value(options, option.key)
+        if option.client is not None and value is not None and option.key not in CLIENT_ONLY:
+            made[option.client] = _worded(option.key, value)
+    if "sasl.mechanism" not in made:
+        made.pop("sasl.kerberos.service.name", None)
+    return made
+
+
 def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
     """What Spark's Kafka reader is made with, splits and positions apart."""
     made: dict[str, str] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.connectors.sink_registry import sink_connector, sink_connector_names
 from rw_sql.connectors.spec import number_text
 
 if TYPE_CHECKING:
@@ -49,11 +50,34 @@ def page(spec: ConnectorSpec) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def sink_page(spec: ConnectorSpec) -> str:
+    """A sink connector's page as Markdown."""
+    formats = [(name, ", ".join(encodes)) for name, encodes in spec.formats.items()]
+    blocks = [
+        f"<!-- Made from sources/{spec.name}.sink.toml by python -m rw_sql.connectors.pages: change that file. -->",
+        f"# {spec.name} (sink)",
+        spec.doc,
+        spec.notes.strip(),
+        *(["## Formats", _table(("FORMAT", "ENCODE"), formats)] if formats else []),
+        "## Options",
+        "Those marked *safe* can be changed while the sink runs without writing to another target. What every sink has "
+        "in common stands in [sinks](../sinks.md).",
+        _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def all_pages() -> dict[str, str]:
+    """Every page's file name and its text."""
+    pages = {f"{name}.md": page(connector(name).spec) for name in connector_names()}
+    return pages | {f"sink-{name}.md": sink_page(sink_connector(name).spec) for name in sink_connector_names()}
+
+
 def write_pages(folder: Path) -> list[Path]:
     """Writes all pages; returns those that changed."""
     changed = []
-    for name in connector_names():
-        path, text = folder / f"{name}.md", page(connector(name).spec)
+    for name, text in all_pages().items():
+        path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -63,7 +87,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 def stale_pages(folder: Path) -> list[Path]:
     """The pages that are not what their specs make now."""
-    paths = [(folder / f"{name}.md", page(connector(name).spec)) for name in connector_names()]
+    paths = [(folder / name, text) for name, text in all_pages().items()]
     return [path for path, text in paths if not path.exists() or path.read_text(encoding="utf-8") != text]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -58,6 +58,10 @@ _UNITS = {
     "day": 86400.0,
     "days": 86400.0,
 }
+
+
+SINK_SUFFIX = ".sink.toml"
+"""How the files of sinks' specs end."""
 
 
 class OptionError(SqlError):
@@ -177,6 +181,7 @@ class ConnectorSpec:
     """What a connector accepts. ``formats`` maps a FORMAT to the ENCODEs that fit it, upper case.
 
     ``default_format`` is what a source without FORMAT … ENCODE has; None where it must be written.
+    ``connection_kind`` is the type of the connections it can use, where that is not its own name.
     """
 
     name: str
@@ -187,6 +192,7 @@ class ConnectorSpec:
     options: Mapping[str, OptionSpec]
     default_format: tuple[str, str] | None = None
     notes: str = ""
+    connection_kind: str | None = None
     _patterns: tuple[tuple[re.Pattern[str], OptionSpec], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -297,26 +303,44 @@ def quoted(value: str) -> str:
 
 
 @cache
+def load_sink_spec(name: str) -> ConnectorSpec:
+    """A built-in sink connector's spec, from ``sources/<name>.sink.toml``. Raises FileNotFoundError."""
+    return parse_spec(read_asset("sources", f"{name}{SINK_SUFFIX}"))
+
+
+@cache
 def load_spec(name: str) -> ConnectorSpec:
     """A built-in connector's spec, from ``sources/<name>.toml``. Raises FileNotFoundError where there is none."""
     return parse_spec(read_asset("sources", f"{name}.toml"))
 
 
 def parse_spec(text: str) -> ConnectorSpec:
-    """A spec from TOML text, for connectors that bring their own. Raises ValueError for what is not a spec."""
+    """A spec from TOML text, for connectors that bring their own. Raises ValueError for what is not a spec.
+
+    ``connection_of`` names the source connector whose connections a sink uses: it takes all their options, and heeds
+    those that are not in ``ignored_of_connection``.
+    """
     table = tomllib.loads(text)
+    shared = load_spec(table["connection_of"]).options if "connection_of" in table else {}
+    own = {key: _parse_option(key, option) for key, option in table["options"].items()}
     return ConnectorSpec(
         name=table["name"],
         doc=table["doc"],
         notes=table.get("notes", ""),
-        is_shareable=table["shareable"],
-        formats={name: tuple(encodes) for name, encodes in table["formats"].items()},
+        connection_kind=table.get("connection_of", table.get("connection_kind")),
+        is_shareable=table.get("shareable", False),
+        formats={name: tuple(encodes) for name, encodes in table.get("formats", {}).items()},
         default_format=_pair(table.get("default_format")),
         include={
             kind: IncludeSpec(kind=kind, type=column["type"], doc=column["doc"])
             for kind, column in table.get("include", {}).items()
         },
-        options={key: _parse_option(key, option) for key, option in table["options"].items()},
+        options=own
+        | {
+            key: replace(option, is_ignored=option.is_ignored or key in table.get("ignored_of_connection", ()))
+            for key, option in shared.items()
+            if option.is_of_connection and key not in own
+        },
     )
 
 

@@ -35,7 +35,8 @@ class MaterializedViewRecord:
 
     ``query`` is Spark SQL; ``dialect`` tells what the definition's query is written in, 'spark' or 'risingwave'.
     ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
-    replaced (aggregates); empty where they are only appended.
+    replaced (aggregates); empty where they are only appended. ``has_change_feed``: its table keeps the changes of its
+    rows, since a sink reads them.
     """
 
     id: int
@@ -48,7 +49,40 @@ class MaterializedViewRecord:
     dialect: str = "spark"
     generation: int = 1
     created_at_ms: int = 0
+    has_change_feed: bool = False
     kind: str = field(default="materialized_view", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkRecord:
+    """A sink. ``definition`` is its canonical CREATE SINK text; the other fields follow from it.
+
+    ``inputs`` are the ids of what it reads; ``query`` is Spark SQL over them, empty where it takes one input as it is;
+    ``replaces``: the query aggregates, so that later rows of a key take the place of earlier ones.
+    ``schema`` is that of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the
+    columns of its primary key. ``starts`` are (input id, version of its table after which the sink begins), for those
+    that it does not read from the beginning. A paused sink keeps its place.
+    """
+
+    id: int
+    name: str
+    definition: str
+    connector: str
+    options: tuple[tuple[str, str], ...]
+    inputs: tuple[int, ...]
+    schema: str
+    type: str
+    encode: str | None = None
+    keys: tuple[str, ...] = ()
+    query: str = ""
+    replaces: bool = False
+    uses: tuple[int, ...] = ()
+    starts: tuple[tuple[int, int], ...] = ()
+    generation: int = 1
+    created_at_ms: int = 0
+    is_paused: bool = False
+    pause_reason: str | None = None
+    kind: str = field(default="sink", init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +133,9 @@ class ParameterRecord:
     kind: str = field(default="parameter", init=False)
 
 
-ObjectRecord = SourceRecord | MaterializedViewRecord | ConnectionRecord | SecretRecord | PauseRecord | ParameterRecord
+ObjectRecord = (
+    SourceRecord | MaterializedViewRecord | SinkRecord | ConnectionRecord | SecretRecord | PauseRecord | ParameterRecord
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from rw_sql.metastore.records import (
     PutObject,
     PutSplitStates,
     SecretRecord,
+    SinkRecord,
     SourceRecord,
     StoredState,
     UnassignSplits,
@@ -89,6 +90,8 @@ class Snapshot:
     @overload
     def find(self, kind: Literal["materialized_view"], name: str) -> MaterializedViewRecord | None: ...
     @overload
+    def find(self, kind: Literal["sink"], name: str) -> SinkRecord | None: ...
+    @overload
     def find(self, kind: Literal["pause"], name: str) -> PauseRecord | None: ...
     @overload
     def find(self, kind: Literal["connection"], name: str) -> ConnectionRecord | None: ...
@@ -112,6 +115,8 @@ class Snapshot:
     @overload
     def all(self, kind: Literal["materialized_view"]) -> tuple[MaterializedViewRecord, ...]: ...
     @overload
+    def all(self, kind: Literal["sink"]) -> tuple[SinkRecord, ...]: ...
+    @overload
     def all(self, kind: Literal["pause"]) -> tuple[PauseRecord, ...]: ...
     @overload
     def all(self, kind: Literal["connection"]) -> tuple[ConnectionRecord, ...]: ...
@@ -134,9 +139,10 @@ class Snapshot:
         record = self.find("parameter", name)
         return None if record is None else record.value
 
-    def readers_of(self, id: int) -> tuple[MaterializedViewRecord, ...]:
-        """The materialized views whose query reads the object itself, in creation order."""
-        return self._views(self.readers.get(id, ()))
+    def readers_of(self, id: int) -> tuple[MaterializedViewRecord | SinkRecord, ...]:
+        """The materialized views and sinks that read the object itself, in creation order."""
+        found = (self.records[reader] for reader in sorted(self.readers.get(id, ())))
+        return tuple(record for record in found if isinstance(record, MaterializedViewRecord | SinkRecord))
 
     def users_of(self, id: int) -> tuple[ObjectRecord, ...]:
         """The objects that read or name the object themselves, in creation order."""
@@ -168,10 +174,6 @@ class Snapshot:
     def fragment_epoch(self, fragment: str) -> int:
         """The newest epoch that changed the fragment's splits or states; 0 where none did."""
         return self.fragment_epochs.get(fragment, 0)
-
-    def _views(self, ids: Iterable[int]) -> tuple[MaterializedViewRecord, ...]:
-        found = (self.records[id] for id in sorted(ids))
-        return tuple(record for record in found if isinstance(record, MaterializedViewRecord))
 
 
 def projection_of(change: Change) -> Projection:
@@ -407,6 +409,8 @@ def _inputs(record: ObjectRecord) -> tuple[int, ...]:
     match record:
         case MaterializedViewRecord(inputs=ids) | SourceRecord(uses=ids) | ConnectionRecord(uses=ids):
             return tuple(dict.fromkeys(ids))
+        case SinkRecord():
+            return tuple(dict.fromkeys((*record.inputs, *record.uses)))
         case _:
             return ()
 

@@ -13,6 +13,7 @@ from rw_sql.syntax.statements import (
     ConnectionValue,
     CreateConnection,
     CreateSecret,
+    CreateSink,
     CreateSource,
     NumberValue,
     SecretValue,
@@ -68,6 +69,15 @@ def reader_definition(definition: str) -> str:
 
 
 @lru_cache(maxsize=4_096)
+def sink_definition(definition: str) -> CreateSink:
+    """The statement of a sink's canonical definition."""
+    statement = parse_statement(definition)
+    if not isinstance(statement, CreateSink):
+        raise TypeError(f"the catalog holds {type(statement).__name__} as a sink's definition")
+    return statement
+
+
+@lru_cache(maxsize=4_096)
 def connection_definition(definition: str) -> CreateConnection:
     """The statement of a connection's canonical definition."""
     statement = parse_statement(definition)
@@ -96,8 +106,8 @@ def option_text(value: OptionValue) -> str:
             return f"CONNECTION {connection}"
 
 
-def listed_options(statement: CreateSource) -> tuple[tuple[str, str], ...]:
-    """A source's own WITH list without ``connector``, references by name, as the catalog's views show it."""
+def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str], ...]:
+    """A source's or sink's own WITH list without ``connector``, references by name, as the catalog's views show it."""
     return tuple(
         (option.key, option_text(option.value))
         for option in statement.options
@@ -105,7 +115,7 @@ def listed_options(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     )
 
 
-def connector_of(statement: CreateSource) -> str | None:
+def connector_of(statement: CreateSource | CreateSink) -> str | None:
     """The name of the connector, lower case, or None where the WITH list has none."""
     for option in statement.options:
         if option.key == "connector":

@@ -6,13 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import definition_of, reader_definition, source_columns, source_watermark
-from rw_sql.plan.options import PlannedOptions, effective_options, source_options, visible
+from rw_sql.connectors.sink_registry import sink_connector
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.plan.definitions import (
+    definition_of,
+    reader_definition,
+    sink_definition,
+    source_columns,
+    source_watermark,
+)
+from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
+from rw_sql.plan.sink_checks import encode_options, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from rw_sql.connectors.sink_base import SinkShape
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord, PauseRecord
 
@@ -25,6 +34,11 @@ def ingest_fragment(source_id: int) -> str:
 def view_job(view_id: int) -> str:
     """The job of a materialized view."""
     return f"mv-{view_id}"
+
+
+def sink_job(sink_id: int) -> str:
+    """The job of a sink."""
+    return f"sink-{sink_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +59,18 @@ class IngestSpec:
     splits: tuple[str, ...]
     since: int
 
+    @property
+    def object_id(self) -> int:
+        """The object that the job is for."""
+        return self.source_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInput:
-    """One relation a view reads: a source's log or another view's table."""
+    """One relation a view or sink reads: a source's log or another view's table.
+
+    ``keys`` are the columns that its rows are replaced by; none where they are only appended.
+    """
 
     id: int
     name: str
@@ -56,6 +78,7 @@ class ViewInput:
     generation: int
     columns: tuple[str, ...]
     watermark: tuple[str, str] | None
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +93,42 @@ class ViewSpec:
     keys: tuple[str, ...]
     generation: int
     inputs: tuple[ViewInput, ...]
+    has_change_feed: bool = False
+
+    @property
+    def object_id(self) -> int:
+        """The object that the job is for."""
+        return self.view_id
 
 
-JobSpec = IngestSpec | ViewSpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSpec:
+    """A sink's query. ``identity`` names it in targets that remember who wrote what; no two sinks have the same.
+
+    ``replaces``: its query replaces rows by the shape's keys. ``starts`` are (input id, version after which it begins),
+    for inputs that it does not read from the beginning.
+    """
+
+    job: str
+    sink_id: int
+    name: str
+    connector: str
+    options: PlannedOptions
+    shape: SinkShape
+    query: str
+    replaces: bool
+    inputs: tuple[ViewInput, ...]
+    starts: tuple[tuple[int, int], ...]
+    identity: str
+    generation: int
+
+    @property
+    def object_id(self) -> int:
+        """The object that the job is for."""
+        return self.sink_id
+
+
+JobSpec = IngestSpec | ViewSpec | SinkSpec
 
 
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
@@ -87,8 +143,8 @@ def holds_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
     return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
 
 
-def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[ViewInput, ...]:
-    """What a view reads, as its job needs to know it."""
+def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -> tuple[ViewInput, ...]:
+    """What a view or sink reads, as its job needs to know it."""
     found = []
     for input_id in view.inputs:
         record = snapshot.get(input_id)
@@ -99,7 +155,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[ViewI
             columns = tuple(name for name, _ in source_columns(statement))
             watermark = source_watermark(statement)
         elif not isinstance(record, MaterializedViewRecord):
-            raise LookupError(f"view {view.name} reads object {input_id}, which is not in the catalog")
+            raise LookupError(f"{view.kind} {view.name} reads object {input_id}, which is not in the catalog")
         found.append(
             ViewInput(
                 id=record.id,
@@ -108,6 +164,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[ViewI
                 generation=record.generation,
                 columns=columns,
                 watermark=watermark,
+                keys=record.keys if isinstance(record, MaterializedViewRecord) else (),
             )
         )
     return tuple(found)
@@ -141,11 +198,32 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         keys=view.keys,
         generation=view.generation,
         inputs=view_inputs(snapshot, view),
+        has_change_feed=view.has_change_feed,
+    )
+
+
+def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
+    """The job of a sink: none while it is paused."""
+    if sink.is_paused:
+        return None
+    return SinkSpec(
+        job=sink_job(sink.id),
+        sink_id=sink.id,
+        name=sink.name,
+        connector=sink.connector,
+        options=effective_options(sink_connector(sink.connector).spec, sink_options(snapshot, sink)),
+        shape=shape_of(sink, encode_options(sink_definition(sink.definition))),
+        query=sink.query,
+        replaces=sink.replaces,
+        inputs=view_inputs(snapshot, sink),
+        starts=sink.starts,
+        identity=f"rw_sql-{sink.id}-{sink.created_at_ms:x}",
+        generation=sink.generation,
     )
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """Every job that should run, by its id, sources before views; with ``only``, the jobs of those objects."""
+    """Every job that should run, by its id, sources, views, sinks; with ``only``, the jobs of those objects."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:
@@ -154,6 +232,9 @@ def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dic
         if isinstance(record, MaterializedViewRecord):
             view = view_spec(snapshot, record)
             wanted[view.job] = view
+    for record in _records(snapshot, "sink", only):
+        if isinstance(record, SinkRecord) and (sink := sink_spec(snapshot, record)) is not None:
+            wanted[sink.job] = sink
     return wanted
 
 

@@ -16,6 +16,7 @@ from rw_sql.plan.lower_inject import lower_inject_source_offsets
 from rw_sql.plan.lower_secret import lower_alter_secret, lower_create_secret, lower_drop_secret
 from rw_sql.plan.lower_session import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.lower_set_connection import lower_alter_set_connection
+from rw_sql.plan.lower_sink import lower_create_sink, lower_drop_sink, lower_pause_sink, lower_resume_sink
 from rw_sql.plan.lower_source import (
     lower_create_source,
     lower_drop_source,
@@ -82,6 +83,14 @@ def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = 
             return lower_create_materialized_view(statement, snapshot, query_dialect)
         case ast.DropMaterializedView():
             return lower_drop_materialized_view(statement, snapshot)
+        case ast.CreateSink():
+            return lower_create_sink(statement, snapshot, query_dialect)
+        case ast.DropSink():
+            return lower_drop_sink(statement, snapshot)
+        case ast.PauseSink():
+            return lower_pause_sink(statement, snapshot)
+        case ast.ResumeSink():
+            return lower_resume_sink(statement, snapshot)
         case ast.CreateConnection():
             return lower_create_connection(statement, snapshot)
         case ast.AlterConnectionOptions():

@@ -17,15 +17,17 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SourceRecord
+from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.plan.connection_effects import differences, effect_on, may_move, spell
-from rw_sql.plan.definitions import connection_definition, definition_of, option_text
+from rw_sql.plan.definitions import connection_definition, definition_of, option_text, sink_definition
+from rw_sql.plan.lower_sink import look_at_sink, require_target, sink_record
 from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing, require_upstream, source_record
-from rw_sql.plan.names import find_connection, find_source, object_name, require_free_of_kind, spoken
+from rw_sql.plan.names import find_connection, find_sink, find_source, object_name, require_free_of_kind, spoken
 from rw_sql.plan.options import SecretReference, connection_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import Asking, look
+from rw_sql.plan.sink_checks import check_sink_options
 from rw_sql.plan.source_checks import check_source, require_secret
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
@@ -157,7 +159,7 @@ def _require_answer(upstream: Upstream, name: str, span: Span) -> None:
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
-    """VALIDATE {CONNECTION | SOURCE} n: an error where the upstream does not answer or lacks what is named."""
+    """VALIDATE {CONNECTION | SOURCE | SINK} n: an error where nobody answers or what is named is not there."""
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
         upstream = yield from look(source.connector, source_options(snapshot, source))
@@ -168,6 +170,13 @@ def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
         upstream = yield from look(record.connector, connection_options(snapshot, record))
         _require_answer(upstream, record.name, statement.name.span)
         name = record.name
+    elif statement.kind == "SINK":
+        sink = find_sink(snapshot, statement.name)
+        require_target((yield from look_at_sink(snapshot, sink)), sink.name, statement.name.span)
+        return Plan(
+            statement=statement,
+            changes=(ObjectChange(object=sink.name, change="VALID", detail="the target takes its rows"),),
+        )
     else:
         raise SqlError(NOT_SUPPORTED, f"VALIDATE {statement.kind} is not supported yet", span=statement.span)
     return Plan(
@@ -260,7 +269,10 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     if not differs:
         return nothing(statement, name, "the properties have these values already")
     moved = after(snapshot, (PutObject(record=record),))
-    users = [user for user in snapshot.users_of(current.id) if isinstance(user, SourceRecord)]
+    using = snapshot.users_of(current.id)
+    users = [user for user in using if isinstance(user, SourceRecord)]
+    sinks = [user for user in using if isinstance(user, SinkRecord)]
+    followers: tuple[SourceRecord | SinkRecord, ...] = (*users, *sinks)
     if statement.is_validated:
         _require_answer((yield from look(kind, planned)), name, statement.name.span)
     effects = []
@@ -278,6 +290,14 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         changed = source_record(moved, user, definition_of(user))
         if changed != user:
             changes.append(PutObject(record=changed))
+    for sink in sinks:
+        check_sink_options(moved, sink_definition(sink.definition))
+        target = yield from look_at_sink(moved, sink)
+        if statement.is_validated:
+            require_target(target, sink.name, statement.name.span)
+        followed = sink_record(moved, sink, sink_definition(sink.definition))
+        if followed != sink:
+            changes.append(PutObject(record=followed))
     doubts = tuple(f"source {effect.source.name}: {effect.doubt}" for effect in effects if effect.doubt)
     preview = Preview(
         title=f"ALTER CONNECTION {name}",
@@ -287,7 +307,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         notices=doubts,
     )
     answers = [ObjectChange(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
-    answers += [ObjectChange(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in users]
+    answers += [ObjectChange(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in followers]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
@@ -303,5 +323,5 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         changes=tuple(answers),
         preview=preview,
         is_unsafe=bool(doubts),
-        affected=(current.id, *(user.id for user in users)),
+        affected=(current.id, *(user.id for user in followers)),
     )

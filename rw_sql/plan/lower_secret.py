@@ -13,11 +13,12 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.metastore.records import Operation, PutObject, SecretRecord, SourceRecord
+from rw_sql.metastore.records import Operation, PutObject, SecretRecord, SinkRecord, SourceRecord
 from rw_sql.plan.definitions import option_text
+from rw_sql.plan.lower_sink import look_at_sink, require_target
 from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing, require_upstream
 from rw_sql.plan.names import find_secret, object_name, require_free_of_kind
-from rw_sql.plan.options import source_options
+from rw_sql.plan.options import secrets_in, sink_options, source_options
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.requests import Asking, look, opened, sealed
 from rw_sql.plan.steps import after, steps_of
@@ -26,6 +27,7 @@ from rw_sql.syntax.statements import CreateSecret, TextValue
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
+    from rw_sql.plan.options import PlannedOptions
     from rw_sql.syntax.statements import AlterSecret, DropSecret
 
 BACKENDS = {
@@ -142,7 +144,7 @@ def _put(
 
 
 def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER SECRET: every source that uses it is validated with the new value first; then those that run restart."""
+    """ALTER SECRET: every source and sink that uses it is validated with the new value first; then they restart."""
     secret = find_secret(snapshot, statement.name)
     if secret.backend != "meta" or statement.options:
         raise SqlError(
@@ -155,12 +157,23 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot) -> Asking[Pla
         )
     record = replace(secret, sealed=(yield from _seal(secret.name, statement.content)))
     changed = after(snapshot, (PutObject(record=record),))
-    users = [user for user in snapshot.dependents_of(secret.id) if isinstance(user, SourceRecord)]
-    for user in users:
-        upstream = yield from look(user.connector, source_options(changed, user), (record,))
-        require_upstream(upstream, user.name, statement.name.span)
+    users: list[SourceRecord | SinkRecord] = []
+    for user in snapshot.dependents_of(secret.id):
+        if isinstance(user, SourceRecord):
+            upstream = yield from look(user.connector, source_options(changed, user), (record,))
+            require_upstream(upstream, user.name, statement.name.span)
+            users.append(user)
+        elif isinstance(user, SinkRecord) and _has(sink_options(changed, user), secret):
+            target = yield from look_at_sink(changed, user, (record,))
+            require_target(target, user.name, statement.name.span)
+            users.append(user)
     detail = f"used by {', '.join(user.name for user in users)}" if users else "nothing uses it yet"
     return _put(statement, snapshot, record, "ALTER SECRET", "ALTERED", detail)
+
+
+def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
+    """Whether the secret is among the options: a sink also depends on those of the sources that it reads."""
+    return any(reference.id == secret.id for reference in secrets_in(options).values())
 
 
 def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Asking[Plan]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot.tokens import Tokenizer
 
 from rw_sql.errors import DUPLICATE_OBJECT, NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError, near_names
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,7 @@ RELATION_KINDS = ("source", "materialized_view")
 _LISTED_BY = {
     "source": "SHOW SOURCES",
     "materialized_view": "SHOW MATERIALIZED VIEWS",
+    "sink": "SHOW SINKS",
     "connection": "SHOW CONNECTIONS",
     "secret": "SHOW SECRETS",
 }
@@ -72,6 +73,14 @@ def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
     record = snapshot.find("materialized_view", object_name(name))
     if not isinstance(record, MaterializedViewRecord):
         raise undefined(snapshot, "materialized_view", name)
+    return record
+
+
+def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
+    """The sink of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    record = snapshot.find("sink", object_name(name))
+    if not isinstance(record, SinkRecord):
+        raise undefined(snapshot, "sink", name)
     return record
 
 
@@ -132,7 +141,7 @@ def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
 
 
 def require_free(snapshot: Snapshot, name: Name) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if a source or view has the name."""
-    taken = find_relation(snapshot, object_name(name))
+    """Raises SqlError DUPLICATE_OBJECT if a source, view or sink has the name."""
+    taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
     if taken is not None:
         raise SqlError(DUPLICATE_OBJECT, f'{spoken(taken.kind)} "{name.last}" already exists', span=name.span)

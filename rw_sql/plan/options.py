@@ -1,4 +1,4 @@
-"""A source's whole WITH list as planned: its connection merged in, its secrets named but not read."""
+"""A source's or sink's whole WITH list as planned: its connection merged in, its secrets named but not read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import INVALID_DEFINITION, SqlError
-from rw_sql.plan.definitions import PAUSED_AT_BIRTH, connection_definition, definition_of, option_text
+from rw_sql.plan.definitions import PAUSED_AT_BIRTH, connection_definition, definition_of, option_text, sink_definition
 from rw_sql.plan.names import find_connection, find_secret
 from rw_sql.syntax.statements import ConnectionValue, SecretValue
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ConnectionRecord, SourceRecord
-    from rw_sql.syntax.statements import CreateSource, Option
+    from rw_sql.metastore.records import ConnectionRecord, SinkRecord, SourceRecord
+    from rw_sql.syntax.statements import CreateSink, CreateSource, Option
 
 HIDDEN = "[secret]"
 """What stands for a secret's value wherever options are shown or checked without their secrets."""
@@ -40,8 +40,8 @@ class SecretReference:
 PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 
-def plan_options(snapshot: Snapshot, statement: CreateSource) -> PlannedOptions:
-    """The options of a source: its connection's first, then its own. Raises SqlError where the two overlap."""
+def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
+    """The options of a source or sink: its connection's first, then its own. Raises SqlError where the two overlap."""
     connection = connection_of(snapshot, statement.options)
     shared = () if connection is None else connection_options(snapshot, connection)
     taken = {key for key, _ in shared}
@@ -64,6 +64,11 @@ def own_options(snapshot: Snapshot, statement: CreateSource) -> PlannedOptions:
 def source_options(snapshot: Snapshot, source: SourceRecord) -> PlannedOptions:
     """The options of a source of the catalog."""
     return plan_options(snapshot, definition_of(source))
+
+
+def sink_options(snapshot: Snapshot, sink: SinkRecord) -> PlannedOptions:
+    """The options of a sink of the catalog."""
+    return plan_options(snapshot, sink_definition(sink.definition))
 
 
 def connection_options(snapshot: Snapshot, connection: ConnectionRecord) -> PlannedOptions:

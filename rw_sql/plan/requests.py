@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
+from rw_sql.connectors.sink_base import SinkLook, SinkShape
 from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, StoredState
 from rw_sql.plan.options import PlannedOptions
 
@@ -25,6 +26,26 @@ class LookAtUpstream:
     connector: str
     options: PlannedOptions
     candidates: tuple[SecretRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAtTarget:
+    """Whether a sink's target can take rows of this shape; without one, whether it answers. Writes nothing there.
+
+    ``candidates`` are secrets as they will be, in place of those that the catalog holds.
+    """
+
+    connector: str
+    options: PlannedOptions
+    shape: SinkShape | None
+    candidates: tuple[SecretRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadVersion:
+    """The newest version of the table of a source's log or of a view, -1 where there is none yet."""
+
+    object_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +201,8 @@ class QueryAnalysis:
 
 Request = (
     LookAtUpstream
+    | LookAtTarget
+    | ReadVersion
     | SealSecret
     | OpenSecret
     | FindOffsetsAt
@@ -209,6 +232,19 @@ def look(connector: str, options: PlannedOptions, candidates: tuple[SecretRecord
     """Asks for a look at the upstream."""
     request = LookAtUpstream(connector=connector, options=options, candidates=candidates)
     return _answer(Upstream, (yield request))
+
+
+def look_at_target(
+    connector: str, options: PlannedOptions, shape: SinkShape | None, candidates: tuple[SecretRecord, ...] = ()
+) -> Asking[SinkLook]:
+    """Asks for a look at a sink's target."""
+    request = LookAtTarget(connector=connector, options=options, shape=shape, candidates=candidates)
+    return _answer(SinkLook, (yield request))
+
+
+def table_version(object_id: int) -> Asking[int]:
+    """Asks for the newest version of a source's log or a view's table."""
+    return _answer(int, (yield ReadVersion(object_id=object_id)))
 
 
 def sealed(name: str, value: str) -> Asking[str]:

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.plan.definitions import definition_of, source_columns
-from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, view_job
-from rw_sql.plan.lower_view import schema_columns
+from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, sink_job, view_job
 from rw_sql.plan.names import (
     SCHEMA_ALIAS,
     find_connection,
     find_relation,
     find_secret,
+    find_sink,
     find_source,
     find_view,
     object_name,
@@ -23,6 +23,7 @@ from rw_sql.plan.names import (
 )
 from rw_sql.plan.options import connection_options, shown, source_options
 from rw_sql.plan.plan import Plan, Table
+from rw_sql.plan.queries import schema_columns
 from rw_sql.plan.requests import Asking, job_statuses, lags, look, operations, positions
 from rw_sql.plan.splits import ORPHAN, UNKNOWN, split_order, split_status
 
@@ -58,7 +59,7 @@ def source_state(snapshot: Snapshot, source: SourceRecord, status: JobStatus | N
 
 
 def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW JOBS."""
+    """SHOW SOURCES, MATERIALIZED VIEWS, SINKS, CONNECTIONS, SECRETS, JOBS."""
     if statement.where is not None:
         raise SqlError(
             NOT_SUPPORTED,
@@ -78,6 +79,8 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Pla
             return (yield from _show_sources(statement, snapshot))
         case "MATERIALIZED VIEWS":
             return (yield from _show_materialized_views(statement, snapshot))
+        case "SINKS":
+            return (yield from _show_sinks(statement, snapshot))
         case "CONNECTIONS":
             return _show_connections(statement, snapshot)
         case "SECRETS":
@@ -89,7 +92,7 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Pla
                 NOT_SUPPORTED,
                 f"SHOW {statement.kind} is not supported yet",
                 span=statement.span,
-                hint="SHOW SOURCES, SHOW MATERIALIZED VIEWS and SHOW JOBS are",
+                hint="SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW SINKS and SHOW JOBS are",
             )
 
 
@@ -148,6 +151,34 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Aski
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
+def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
+    """A sink's state and the reason for it: PAUSED, or what its job's owner reports."""
+    if sink.is_paused:
+        return "PAUSED", sink.pause_reason or "PAUSE SINK"
+    return (status.state, status.reason or "") if status else ("WAITING", "")
+
+
+def _show_sinks(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    rows: list[tuple[object, ...]] = []
+    for sink in snapshot.all("sink"):
+        if not _matches(statement, sink.name):
+            continue
+        state, reason = sink_state(sink, statuses.get(sink_job(sink.id)))
+        inputs = ", ".join(record.name for record in map(snapshot.get, sink.inputs) if record is not None)
+        rows.append((sink.name, sink.connector, sink.type, state, reason, inputs, ", ".join(sink.keys)))
+    columns = (
+        ("name", "STRING"),
+        ("connector", "STRING"),
+        ("type", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("inputs", "STRING"),
+        ("keys", "STRING"),
+    )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
 def _show_connections(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     rows: list[tuple[object, ...]] = []
     for record in snapshot.all("connection"):
@@ -173,9 +204,10 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     statuses = yield from job_statuses()
     behind = yield from lags()
     rows: list[tuple[object, ...]] = []
-    records: tuple[SourceRecord | MaterializedViewRecord, ...] = (
+    records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
         *snapshot.all("source"),
         *snapshot.all("materialized_view"),
+        *snapshot.all("sink"),
     )
     for record in records:
         if not _matches(statement, record.name):
@@ -184,6 +216,10 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
             job = ingest_fragment(record.id)
             status = statuses.get(job)
             state, reason = source_state(snapshot, record, status)
+        elif isinstance(record, SinkRecord):
+            job = sink_job(record.id)
+            status = statuses.get(job)
+            state, reason = sink_state(record, status)
         else:
             job = view_job(record.id)
             status = statuses.get(job)
@@ -285,6 +321,8 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]
             definition = find_source(snapshot, statement.name).definition
         case "MATERIALIZED VIEW":
             definition = find_view(snapshot, statement.name).definition
+        case "SINK":
+            definition = find_sink(snapshot, statement.name).definition
         case "CONNECTION":
             definition = find_connection(snapshot, statement.name).definition
         case "SECRET":
@@ -296,13 +334,14 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]
 
 
 def lower_describe(statement: Describe, snapshot: Snapshot) -> Asking[Plan]:
-    """DESCRIBE: the columns of a source or view."""
+    """DESCRIBE: the columns of a source, view or sink."""
     yield from ()
-    record = find_relation(snapshot, object_name(statement.name))
+    name = object_name(statement.name)
+    record = find_relation(snapshot, name) or snapshot.find("sink", name)
     if isinstance(record, SourceRecord):
         listed = source_columns(definition_of(record))
         keys: tuple[str, ...] = ()
-    elif isinstance(record, MaterializedViewRecord):
+    elif isinstance(record, MaterializedViewRecord | SinkRecord):
         listed, keys = schema_columns(record.schema), record.keys
     else:
         raise undefined(snapshot, "source", statement.name)

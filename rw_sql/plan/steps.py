@@ -15,6 +15,7 @@ from rw_sql.metastore.records import (
     PutObject,
     PutSplitStates,
     SecretRecord,
+    SinkRecord,
     UnassignSplits,
 )
 from rw_sql.metastore.snapshot import effect_of, fold
@@ -91,7 +92,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 return None
             case PauseRecord(source_id=int() as source_id):
                 ids.add(source_id)
-            case MaterializedViewRecord(id=id_, inputs=inputs):
+            case MaterializedViewRecord(id=id_, inputs=inputs) | SinkRecord(id=id_, inputs=inputs):
                 ids.update(inputs, (id_,))
             case ConnectionRecord(id=id_) | SecretRecord(id=id_):
                 ids.update(user.id for user in snapshot.dependents_of(id_))

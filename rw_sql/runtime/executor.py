@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 _ATTEMPTS = 20
 _LOOK_SECONDS = 0.05
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
-_HOLDS = (ast.PauseSource, ast.PauseAllSources, ast.ResumeSource, ast.ResumeAllSources, ast.UndoOperation)
+_HOLDS = (
+    ast.PauseSource,
+    ast.PauseAllSources,
+    ast.ResumeSource,
+    ast.ResumeAllSources,
+    ast.PauseSink,
+    ast.ResumeSink,
+    ast.UndoOperation,
+)
 _UNSAFE = (
     ast.AlterSourceUnsafeSet,
     ast.ResetSourceSplits,

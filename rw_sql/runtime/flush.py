@@ -1,4 +1,4 @@
-"""FLUSH: waits until every record there was at the call is in the logs, and these logs in the running views."""
+"""FLUSH: waits until every record there was at the call is in the logs, and these in the running views and sinks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, view_job
+from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, sink_job, view_job
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.delta_log import commits, has_new_data
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-    from rw_sql.metastore.records import JobStatus, MaterializedViewRecord
+    from rw_sql.metastore.records import JobStatus, MaterializedViewRecord, SinkRecord
     from rw_sql.runtime.context import Context
 
 _LOOK_SECONDS = 0.05
@@ -47,7 +47,14 @@ def flush(
         if snapshot.readers_of(source.id):
             answers.append(_flush_source(context, source.id, deadline, discover_now))
     for view in snapshot.all("materialized_view"):
-        answers.append(_flush_view(context, view, deadline))
+        checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
+        answers.append(_flush_reader(context, view, view_job(view.id), checkpoint, deadline))
+    for sink in snapshot.all("sink"):
+        if sink.is_paused:
+            answers.append(ObjectChange(object=sink.name, change="NOTICE", detail=_PAUSED))
+            continue
+        checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
+        answers.append(_flush_reader(context, sink, sink_job(sink.id), checkpoint, deadline))
     return tuple(answers) or (ObjectChange(object="", change="NOTHING", detail="no view reads any source"),)
 
 
@@ -158,20 +165,21 @@ def _last_data_version(context: Context, table: str) -> int:
     return -1
 
 
-def _flush_view(context: Context, view: MaterializedViewRecord, deadline: float) -> ObjectChange:
+def _flush_reader(
+    context: Context, reader: MaterializedViewRecord | SinkRecord, job: str, checkpoint: str, deadline: float
+) -> ObjectChange:
     snapshot = context.metastore.snapshot()
     wanted: dict[str, int] = {}
-    for input_id in view.inputs:
+    for input_id in reader.inputs:
         record = snapshot.get(input_id)
         table = context.warehouse.data(input_id, getattr(record, "generation", 1))
         last = _last_data_version(context, table)
         if last >= 0:
             wanted[str(DeltaTable(table).metadata().id)] = last
-    checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
     stall: list[JobStatus] = []
 
     def is_dropped() -> bool:
-        return context.metastore.snapshot().get(view.id) is None
+        return context.metastore.snapshot().get(reader.id) is None
 
     def has_arrived() -> bool:
         if is_dropped():
@@ -179,12 +187,12 @@ def _flush_view(context: Context, view: MaterializedViewRecord, deadline: float)
         reached = committed_versions(context.warehouse, checkpoint)
         if all(reached.get(table, -1) > version for table, version in wanted.items()):
             return True
-        stall[:] = [status] if (status := _stalled(context, view_job(view.id))) else []
+        stall[:] = [status] if (status := _stalled(context, job)) else []
         return bool(stall)
 
-    _wait(context, has_arrived, deadline, f'materialized view "{view.name}" did not reach its inputs')
+    _wait(context, has_arrived, deadline, f'{reader.kind.replace("_", " ")} "{reader.name}" did not reach its inputs')
     if is_dropped():
-        return ObjectChange(object=view.name, change="NOTICE", detail=_DROPPED)
+        return ObjectChange(object=reader.name, change="NOTICE", detail=_DROPPED)
     if stall:
-        return ObjectChange(object=view.name, change="NOTICE", detail=f"stalled, not waited for: {stall[0].reason}")
-    return ObjectChange(object=view.name, change="FLUSHED")
+        return ObjectChange(object=reader.name, change="NOTICE", detail=f"stalled, not waited for: {stall[0].reason}")
+    return ObjectChange(object=reader.name, change="FLUSHED")

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
-from rw_sql.plan.desired import ingest_fragment, named_splits, view_job
+from rw_sql.plan.desired import ingest_fragment, named_splits, sink_job, view_job
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.delta_log import added_rows, latest_version, read_actions
@@ -42,13 +42,21 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
             None if upstream is None else _records_behind(context, snapshot, source, upstream)
         )
     for view in snapshot.all("materialized_view"):
-        reached = committed_versions(context.warehouse, context.warehouse.view_checkpoint(view.id, view.generation))
-        rows = [
-            _rows_after(context, context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)), reached)
-            for id_ in view.inputs
-        ]
-        behind[view_job(view.id)] = None if None in rows else sum(row for row in rows if row is not None)
+        checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
+        behind[view_job(view.id)] = _rows_behind(context, snapshot, view.inputs, checkpoint)
+    for sink in snapshot.all("sink"):
+        checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
+        behind[sink_job(sink.id)] = _rows_behind(context, snapshot, sink.inputs, checkpoint)
     return behind
+
+
+def _rows_behind(context: Context, snapshot: Snapshot, inputs: tuple[int, ...], checkpoint: str) -> int | None:
+    reached = committed_versions(context.warehouse, checkpoint)
+    rows = [
+        _rows_after(context, context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)), reached)
+        for id_ in inputs
+    ]
+    return None if None in rows else sum(row for row in rows if row is not None)
 
 
 def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:

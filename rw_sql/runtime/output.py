@@ -36,6 +36,9 @@ TABLE_SETTINGS = {
 }
 """What every log and every view's table is made with."""
 
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""The setting of a table that keeps the changes of its rows."""
+
 _RUN_SHIFT = 32
 
 
@@ -70,8 +73,12 @@ class JobOutput:
         epoch: int,
         generation: int = 1,
         partition_by: Sequence[str] = (),
+        has_change_feed: bool = False,
     ) -> JobOutput:
-        """Opens the table, making it if it is not there, and fences all earlier runs out of it."""
+        """Opens the table, making it if it is not there, and fences all earlier runs out of it.
+
+        With ``has_change_feed`` the table keeps the changes of its rows from then on.
+        """
         try:
             table = DeltaTable(path)
         except TableNotFoundError:
@@ -86,6 +93,8 @@ class JobOutput:
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
         output._fence()
+        if has_change_feed and table.metadata().configuration.get(CHANGE_FEED) != "true":
+            table.alter.set_table_properties({CHANGE_FEED: "true"})
         return output
 
     def _version_of(self, batch: int) -> int:
@@ -146,6 +155,14 @@ class JobOutput:
         self.table.update_incremental()
         if self.table.transaction_version(self.job) != version:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
+
+    def require_turn(self, batch: int) -> None:
+        """Raises FencedError where another run has taken over, or the batch is committed."""
+        self._require_turn(self._version_of(batch))
+
+    def mark(self, batch: int) -> None:
+        """Commits that a batch is through elsewhere, without rows. Raises FencedError where another run took over."""
+        self.append_rows(self._empty(), batch)
 
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
         """Appends a batch through delta-rs. Raises FencedError where another run took over."""

@@ -12,17 +12,18 @@ import time
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import JobStatus
-from rw_sql.plan.desired import IngestSpec, ViewSpec, desired_jobs
+from rw_sql.plan.desired import IngestSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import Failure, StalledError, cause_line
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import FencedError
+from rw_sql.runtime.sink import Sink
 from rw_sql.runtime.view import View
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ class Reconciler:
 
     def _want(self, wanted: dict[str, JobSpec]) -> None:
         for job_id, spec in wanted.items():
-            object_id = spec.source_id if isinstance(spec, IngestSpec) else spec.view_id
-            slot = self._slots.setdefault(job_id, JobSlot(job_id=job_id, object_id=object_id))
+            slot = self._slots.setdefault(job_id, JobSlot(job_id=job_id, object_id=spec.object_id))
             with self._deciding:
                 if slot.wanted != spec:
                     slot.wanted = spec
@@ -319,9 +319,15 @@ class Reconciler:
 
 
 def _start(context: Context, spec: JobSpec) -> Job:
-    if isinstance(spec, ViewSpec):
-        return View.start(context, spec)
-    return Ingest.start(context, spec)
+    match spec:
+        case IngestSpec():
+            return Ingest.start(context, spec)
+        case ViewSpec():
+            return View.start(context, spec)
+        case SinkSpec():
+            return Sink.start(context, spec)
+        case _:
+            assert_never(spec)
 
 
 def _told(status: JobStatus) -> tuple[object, ...]:

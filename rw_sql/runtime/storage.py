@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +45,10 @@ class Warehouse:
         """The checkpoint of a view: kept as long as the view."""
         return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"
 
+    def sink_checkpoint(self, sink_id: int, generation: int) -> str:
+        """The checkpoint of a sink: kept as long as the sink."""
+        return f"{self.uri}/checkpoints/sink-{sink_id}/{generation}"
+
     def ingest_checkpoints(self, source_id: int) -> str:
         """The folder of an ingest's checkpoints, one per run."""
         return f"{self.uri}/checkpoints/ingest-{source_id}"
@@ -51,6 +56,16 @@ class Warehouse:
     def read_text(self, path: str) -> str:
         """The text of a file. Raises FileNotFoundError."""
         return str(self.files.read_text(path, encoding="utf-8"))
+
+    def write_text(self, path: str, text: str) -> None:
+        """Writes a file whole, its folder included; on a local path it appears at once."""
+        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        if not self.is_local:
+            self.files.write_text(path, text, encoding="utf-8")
+            return
+        unfinished = f"{path}.{uuid.uuid4().hex}.writing"
+        self.files.write_text(unfinished, text, encoding="utf-8")
+        self.files.mv(unfinished, path)
 
     def exists(self, path: str) -> bool:
         """Whether a file is there. Only sure on a local path: elsewhere a listing may be remembered."""

@@ -32,9 +32,9 @@ LARGE_ROWS = 200_000
 """Keyed batches above this are merged by Spark, smaller ones by delta-rs."""
 
 
-def input_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
+def input_frame(context: Context, spark: SparkSession, given: ViewInput, batch_bytes: str = BATCH_BYTES) -> DataFrame:
     """The stream of one input: a source's good rows, or a view's."""
-    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", BATCH_BYTES).option("ignoreDeletes", "true")
+    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("ignoreDeletes", "true")
     frame = reader.load(context.warehouse.data(given.id, given.generation))
     if given.kind == "source":
         frame = frame.where("_rw_error IS NULL").select(*(f"`{name}`" for name in given.columns))
@@ -98,6 +98,7 @@ class View:
             run=run.run,
             epoch=run.epoch,
             generation=spec.generation,
+            has_change_feed=spec.has_change_feed,
         )
         job = View(
             context=context,

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.requests import (
     AnalyzeQuery,
     FindOffsetsAt,
+    LookAtTarget,
     LookAtUpstream,
     MeasureLags,
     OpenSecret,
@@ -24,10 +26,12 @@ from rw_sql.plan.requests import (
     ReadOperations,
     ReadPositions,
     ReadPositionsBefore,
+    ReadVersion,
     SealSecret,
 )
 from rw_sql.runtime.analyze import analyze
 from rw_sql.runtime.checkpoint_files import read_checkpoint
+from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.positions import read_positions, read_positions_before
@@ -73,6 +77,12 @@ class World:
         match request:
             case LookAtUpstream():
                 return self._look(request)
+            case LookAtTarget():
+                options = context.resolve(request.options, self._snapshot, request.candidates)
+                return sink_connector(request.connector).look(options, request.shape)
+            case ReadVersion(object_id=object_id):
+                generation = getattr(self._snapshot.get(object_id), "generation", 1)
+                return latest_version(context.warehouse, context.warehouse.data(object_id, generation))
             case SealSecret(name=name, value=value):
                 return seal(name, value)
             case OpenSecret(secret=secret):

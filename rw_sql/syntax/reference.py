@@ -10,6 +10,9 @@ from rw_sql import errors
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.syntax.script import parse_statement
 
+_SINK = ".sink.toml"
+"""How the files of sinks' specs end."""
+
 _MADE = "<!-- Made by python -m rw_sql.syntax from {source}: change that. -->\n"
 _ORDER = ("source", "connection", "table", "materialized_view", "sink", "session", "alter", "parts")
 _RULE = re.compile(r"[!?]?([a-z_]+)\s*:")
@@ -103,20 +106,32 @@ def _terminals(head: list[str]) -> list[tuple[str, str]]:
 
 def connectors_page() -> str:
     """docs/reference/connectors.md."""
+    files = list_assets("sources", ".toml")
+    sinks = [file for file in files if file.endswith(_SINK)]
     parts = [
         _MADE.format(source="sources/*.toml"),
         "# Connectors\n",
         "What `WITH (connector = '…', …)` may name. Each has a page with its options, formats and columns.\n",
-        "| connector | what it reads | formats | options |",
-        "| --- | --- | --- | --- |",
+        "## Of sources\n",
+        *_connectors_table("what it reads", [file for file in files if file not in sinks]),
+        "",
+        "## Of sinks\n",
+        *_connectors_table("what it writes", sinks),
     ]
-    for name in list_assets("sources", ".toml"):
-        spec = tomllib.loads(read_asset("sources", name))
+    return "\n".join(parts) + "\n"
+
+
+def _connectors_table(does: str, files: list[str]) -> list[str]:
+    rows = [f"| connector | {does} | formats | options |", "| --- | --- | --- | --- |"]
+    for file in files:
+        spec = tomllib.loads(read_asset("sources", file))
         formats = "; ".join(f"{f}: {', '.join(encodes)}" for f, encodes in spec.get("formats", {}).items())
         options = ", ".join(f"`{key}`" for key in spec.get("options", {}))
-        link = f"[{spec['name']}](../connectors/{spec['name']}.md)"
-        parts.append(f"| {link} | {spec['doc']} | {formats} | {options} |")
-    return "\n".join(parts) + "\n"
+        if "connection_of" in spec:
+            options += f", and what a connection of type {spec['connection_of']} takes"
+        page = f"sink-{spec['name']}" if file.endswith(_SINK) else spec["name"]
+        rows.append(f"| [{spec['name']}](../connectors/{page}.md) | {spec['doc']} | {formats} | {options} |")
+    return rows
 
 
 def errors_page() -> str:

@@ -6,13 +6,16 @@ import pytest
 
 from rw_sql.assets import list_assets
 from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.connectors.sink_registry import sink_connector, sink_connector_names
 from rw_sql.connectors.spec import (
+    SINK_SUFFIX,
     OptionError,
     check_format,
     check_include,
     check_option_values,
     duration_seconds,
     find_option_errors,
+    load_sink_spec,
     load_spec,
     parse_spec,
 )
@@ -22,7 +25,12 @@ KAFKA = {"properties.bootstrap.server": "localhost:9092", "topic": "orders"}
 
 
 def test_every_spec_file_is_a_connector_and_every_connector_has_one() -> None:
-    assert tuple(name.removesuffix(".toml") for name in list_assets("sources", ".toml")) == connector_names()
+    files = list_assets("sources", ".toml")
+    sinks = [name for name in files if name.endswith(SINK_SUFFIX)]
+    assert tuple(name.removesuffix(".toml") for name in files if name not in sinks) == connector_names()
+    assert tuple(name.removesuffix(SINK_SUFFIX) for name in sinks) == sink_connector_names()
+    for name in sink_connector_names():
+        assert sink_connector(name).spec is load_sink_spec(name)
     for name in connector_names():
         assert connector(name).spec.name == name
         assert connector(name).is_shareable() is load_spec(name).is_shareable

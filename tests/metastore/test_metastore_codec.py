@@ -60,7 +60,7 @@ def test_a_field_of_a_later_version_takes_its_default_where_it_is_missing() -> N
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [('{"kind": "sink", "id": 1}', '"sink"'), ('{"kind": "parameter", "id": 1, "name": "n", "scope": 1}', '"scope"')],
+    [('{"kind": "index", "id": 1}', '"index"'), ('{"kind": "parameter", "id": 1, "name": "n", "scope": 1}', '"scope"')],
 )
 def test_what_a_newer_version_wrote_is_refused_by_name(text: str, named: str) -> None:
     with pytest.raises(SqlError) as refused:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, assert_never
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka import topics_of
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.sink_base import SinkLook
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.codec import before_to_json, changes_to_json
@@ -21,6 +22,7 @@ from rw_sql.plan.requests import (
     AnalyzeQuery,
     CheckpointText,
     FindOffsetsAt,
+    LookAtTarget,
     LookAtUpstream,
     MeasureLags,
     OpenSecret,
@@ -34,6 +36,7 @@ from rw_sql.plan.requests import (
     ReadOperations,
     ReadPositions,
     ReadPositionsBefore,
+    ReadVersion,
     SealSecret,
 )
 from rw_sql.plan.steps import after
@@ -59,7 +62,7 @@ class CannedWorld:
     """A catalog, what its upstreams hold, where its readers stand, and what its jobs do.
 
     ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have moved on; others are the
-    catalog's. ``asked`` are the requests so far.
+    catalog's. ``target`` is what a look at a sink's target finds. ``asked`` are the requests so far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -75,6 +78,7 @@ class CannedWorld:
     operations: tuple[OperationRecord, ...] = ()
     dialect: str = "spark"
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
+    target: SinkLook = field(default_factory=SinkLook)
     asked: list[Request] = field(default_factory=list)
 
     def put_topic(
@@ -182,6 +186,10 @@ class CannedWorld:
         match request:
             case LookAtUpstream():
                 return self._look(visible(request.options))
+            case LookAtTarget():
+                return self._look_at_target(visible(request.options))
+            case ReadVersion():
+                return 7
             case SealSecret(name=name):
                 return f"sealed {name}"
             case OpenSecret():
@@ -234,6 +242,14 @@ class CannedWorld:
             cluster=f"cluster {address}",
             missing=tuple(topic for topic, splits in found.items() if splits is None),
         )
+
+    def _look_at_target(self, options: dict[str, str]) -> SinkLook:
+        address = options.get("properties.bootstrap.server")
+        if address in self.silent:
+            return SinkLook(error=f"{address} does not answer")
+        if address is not None and (address, options["topic"]) not in self.topics:
+            return SinkLook(missing=f'topic "{options["topic"]}"', hint="create the topic first, or name another one")
+        return self.target
 
     def _positions(self, source_id: int) -> Positions:
         record = self.snapshot.get(source_id)

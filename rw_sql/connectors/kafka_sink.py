@@ -1,0 +1,186 @@
+"""The Kafka sink: rows as JSON records, keyed by the primary key, in order. At least once."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors import kafka_admin, kafka_properties
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.debezium import change_record
+from rw_sql.connectors.kafka import check_brokers, check_topics, topics_of
+from rw_sql.connectors.sink_base import APPEND_ONLY, DEBEZIUM, DELETE, OP, UPDATE_BEFORE, SinkError, SinkLook
+from rw_sql.connectors.sink_rows import json_rows, to_json
+from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec, load_spec
+from rw_sql.errors import INVALID_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from rw_sql.connectors.sink_base import SinkShape
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_POLL_SECONDS = 0.05
+_POLL_EVERY = 1000
+
+
+class KafkaSink:
+    """See :class:`rw_sql.connectors.sink_base.SinkConnector`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/kafka.sink.toml``."""
+        return load_sink_spec("kafka")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together. Reaches no broker."""
+        check_option_values(self.spec, options)
+        check_brokers(options)
+        check_topics(options)
+        if len(topics_of(options)) != 1:
+            raise OptionError(INVALID_PROPERTY, 'property "topic" of a sink must name one topic', key="topic")
+        kafka_properties.check_security(options)
+
+    def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
+        """Nothing to check: every type has a form in JSON."""
+
+    def look(
+        self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> SinkLook:
+        """Whether the brokers answer, have the topic, and let this user write to it."""
+        try:
+            with kafka_admin.BrokerAdmin(
+                kafka_properties.admin_properties(load_spec("kafka"), options),
+                timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+            ) as admin:
+                _, found, missing = admin.describe(topics_of(options))
+        except kafka_admin.BrokerError as error:
+            return SinkLook(error=str(error))
+        if missing:
+            return SinkLook(missing=f'topic "{missing[0]}"', hint="create the topic first, or name another one")
+        refused = [topic for topic, view in found.items() if not view.is_writable]
+        if refused:
+            return SinkLook(
+                misfit=f'the user may not write to topic "{refused[0]}"',
+                hint="grant it the operation WRITE on the topic",
+            )
+        return SinkLook()
+
+    def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> KafkaWriter:
+        """A producer."""
+        return KafkaWriter(self.spec, options, shape)
+
+
+def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """The records (key, value) that a batch becomes, in order."""
+    columns = list(shape.columns)
+    operations = rows.column(OP).to_pylist()
+    keys: Iterator[bytes | None] = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
+    values = json_rows(rows, columns)
+    if shape.type == DEBEZIUM:
+        yield from _debezium(shape, operations, values, now_ms)
+        return
+    for operation, key, value in zip(operations, keys, values, strict=True):
+        if operation == UPDATE_BEFORE or (operation == DELETE and shape.type == APPEND_ONLY):
+            continue
+        yield key, None if operation == DELETE else to_json(value)
+
+
+def _debezium(
+    shape: SinkShape, operations: list[str], values: Iterator[dict[str, Any]], now_ms: int
+) -> Iterator[tuple[bytes | None, bytes | None]]:
+    before: dict[str, dict[str, Any]] = {}
+    for operation, value in zip(operations, values, strict=True):
+        identity = json.dumps([value[key] for key in shape.keys])
+        if operation == UPDATE_BEFORE:
+            before[identity] = value
+            continue
+        key, record = change_record(shape, operation, before.pop(identity, None), value, now_ms)
+        yield to_json(key), to_json(record)
+        if operation == DELETE:
+            yield to_json(key), None
+
+
+class KafkaWriter:
+    """See :class:`rw_sql.connectors.sink_base.SinkWriter`."""
+
+    def __init__(self, spec: ConnectorSpec, options: Mapping[str, str], shape: SinkShape) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        self._shape = shape
+        (self._topic,) = topics_of(options)
+        self._fault: str | None = None
+        self._is_cancelled = False
+        self._failure = KafkaException
+        made: Any = Producer
+        try:
+            self._producer: Any = made(
+                {
+                    "linger.ms": 5,
+                    "queue.buffering.max.messages": 200_000,
+                    **kafka_properties.producer_properties(spec, options),
+                    # as the Java client places keys
+                    "partitioner": "murmur2_random",
+                    "log_level": 0,
+                    "error_cb": self._note,
+                },
+                logger=kafka_admin.QUIET,
+            )
+        except (KafkaException, ValueError, TypeError) as error:
+            raise SinkError(kafka_admin.fault_text(error)) from error
+
+    def fence(self, run: int, generation: int) -> int | None:
+        """A topic keeps nothing of batches."""
+        return None
+
+    def write(self, rows: pa.Table, batch: int) -> None:
+        """Returns when the brokers have acknowledged every record."""
+        made = records(rows, self._shape, now_ms=int(time.time() * 1000))
+        for count, (key, value) in enumerate(made, start=1):
+            self._put(key, value)
+            if count % _POLL_EVERY == 0:
+                self._producer.poll(0)
+                self._require_good()
+        while self._producer.flush(_POLL_SECONDS):
+            self._require_good()
+        self._require_good()
+
+    def _put(self, key: bytes | None, value: bytes | None) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(_POLL_SECONDS)
+                self._require_good()
+            except self._failure as error:
+                raise SinkError(f'topic "{self._topic}": {kafka_admin.fault_text(error)}') from error
+            else:
+                return
+
+    def _require_good(self) -> None:
+        if self._is_cancelled:
+            raise SinkError("stopped")
+        if self._fault is not None:
+            raise SinkError(f'topic "{self._topic}": {self._fault}')
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        if error is not None:
+            self._fault = self._fault or error.str()
+
+    def _note(self, error: Any) -> None:
+        if kafka_admin.is_fatal(error):
+            self._fault = self._fault or error.str()
+
+    def cancel(self) -> None:
+        """What the brokers have not taken yet they do not get any more."""
+        self._is_cancelled = True
+        self._producer.purge()
+
+    def close(self) -> None:
+        """Nothing of it is sent afterwards."""
+        self._is_cancelled = True
+        self._producer.purge()
+        self._producer.flush(1)

@@ -1,0 +1,252 @@
+"""A sink's query: from its inputs' tables to a target outside, every batch at least once.
+
+Where a target keeps the number of a batch with its rows, a batch is there once. For the others the sink's own table in
+the warehouse, which has no rows, tells which batches are through; a kill before that is told repeats one.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from rw_sql.connectors.sink_base import SinkError
+from rw_sql.connectors.sink_registry import sink_connector
+from rw_sql.metastore.records import SinkRecord, SourceRecord
+from rw_sql.plan.desired import sink_spec
+from rw_sql.runtime.delta_log import last_batch
+from rw_sql.runtime.faults import fault
+from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
+from rw_sql.runtime.output import CHANGE_FEED, FencedError, JobOutput
+from rw_sql.runtime.progress import newest_planned
+from rw_sql.runtime.sink_batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
+from rw_sql.runtime.view import input_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from rw_sql.connectors.sink_base import SinkLook, SinkWriter
+    from rw_sql.plan.desired import SinkSpec, ViewInput
+    from rw_sql.runtime.context import Context
+
+BATCH_BYTES = "64m"
+"""About how much of its input one batch reads: it goes through the memory of the process that runs the jobs."""
+
+_PROGRESS = '{"type":"struct","fields":[{"name":"batch","type":"long","nullable":true,"metadata":{}}]}'
+_INPUT_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+
+
+def _require_target(look: SinkLook) -> None:
+    """Raises StalledError where the target cannot take rows now."""
+    if look.error is not None:
+        raise StalledError(f"UNREACHABLE {look.error}")
+    if look.missing is not None:
+        raise StalledError(f"MISSING {look.missing}")
+    if look.misfit is not None:
+        raise StalledError(f"UNFIT {look.misfit}" + (f": {look.hint}" if look.hint else ""))
+
+
+def _require_input(context: Context, given: ViewInput) -> DeltaTable:
+    """The input's table, once its job has made it as the sink needs it. Raises StalledError after a while."""
+    path = context.warehouse.data(given.id, given.generation)
+    deadline = time.monotonic() + _INPUT_SECONDS
+    while True:
+        try:
+            table = DeltaTable(path)
+        except TableNotFoundError:
+            table = None
+        if table is not None and (not given.keys or table.metadata().configuration.get(CHANGE_FEED) == "true"):
+            return table
+        if time.monotonic() > deadline:
+            raise StalledError(f"WAITING until the job of {given.kind.replace('_', ' ')} {given.name} runs")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> None:
+    """Raises StalledError where batches are through that the checkpoint knows nothing of: Spark would number from 0."""
+    done = last_batch(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
+    if done > newest_planned(context.warehouse, checkpoint):
+        raise StalledError(
+            f"CHECKPOINT lost: batch {done} of {spec.name} is through, and its checkpoint does not know it: "
+            f"put the checkpoint back, or DROP SINK {spec.name} and create it again"
+        )
+
+
+@dataclass(slots=True)
+class Sink:
+    """One run of a sink's query."""
+
+    context: Context
+    spec: SinkSpec
+    run: int
+    progress: JobOutput
+    writer: SinkWriter
+    checkpoint: str
+    done: int
+    gate: BatchGate = field(default_factory=BatchGate)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    query: StreamingQuery | None = None
+    is_stopped: bool = False
+    stall: StalledError | None = None
+
+    @staticmethod
+    def start(context: Context, spec: SinkSpec) -> Sink:
+        """Looks at the target, claims a run, fences earlier ones, finds the last batch that is through, and starts.
+
+        Raises StalledError, and has written nothing where the target cannot take rows.
+        """
+        snapshot = context.metastore.snapshot()
+        record = snapshot.get(spec.sink_id)
+        if not isinstance(record, SinkRecord) or sink_spec(snapshot, record) != spec:
+            raise StalledError("the catalog has moved on")
+        kind = sink_connector(spec.connector)
+        options = context.resolve(spec.options, snapshot)
+        # Before anything is written: while the target is away, each further try would leave a run and a fence.
+        _require_target(kind.look(options, spec.shape))
+        tables: dict[int, DeltaTable] = {}
+        for given in spec.inputs:
+            source = snapshot.get(given.id)
+            if isinstance(source, SourceRecord):
+                context.ensure_log(source)
+            tables[given.id] = _require_input(context, given)
+        checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
+        _require_checkpoint(context, spec, checkpoint)
+        fault("sink.before_claim")
+        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        fault("sink.after_claim")
+        progress = JobOutput.open(
+            context.warehouse,
+            context.warehouse.data(spec.sink_id, spec.generation),
+            _PROGRESS,
+            job=spec.job,
+            run=run.run,
+            epoch=run.epoch,
+            generation=spec.generation,
+        )
+        try:
+            writer = kind.open(options, spec.shape, spec.identity)
+            held = writer.fence(run.run, spec.generation)
+        except SinkError as error:
+            raise StalledError(f"UNREACHABLE {error}") from error
+        job = Sink(
+            context=context,
+            spec=spec,
+            run=run.run,
+            progress=progress,
+            writer=writer,
+            checkpoint=checkpoint,
+            done=progress.done if held is None else max(held, progress.done),
+        )
+        for input_id, version in spec.starts:
+            if version >= 0:
+                job._begin_after(tables[input_id], version)
+        job._start_query()
+        return job
+
+    def _start_query(self) -> None:
+        spark = self.context.sessions.new()
+        fault("sink.before_query")
+        frame, mode = self._frame(spark)
+        self.query = (
+            frame.writeStream.queryName(self.spec.job)
+            .outputMode(mode)
+            .option("checkpointLocation", self.checkpoint)
+            .foreachBatch(self._on_batch)
+            .start()
+        )
+        fault("sink.after_query")
+
+    def _frame(self, spark: SparkSession) -> tuple[DataFrame, str]:
+        """The stream and its output mode."""
+        if self.spec.query:
+            for given in self.spec.inputs:
+                input_frame(self.context, spark, given, BATCH_BYTES).createOrReplaceTempView(given.name)
+            frame = spark.sql(self.spec.query)
+            return frame, "update" if self.spec.replaces else "append"
+        (given,) = self.spec.inputs
+        columns = [f"`{name}`" for name in self.spec.shape.columns]
+        path = self.context.warehouse.data(given.id, given.generation)
+        reader = spark.readStream.format("delta").option("maxBytesPerTrigger", BATCH_BYTES)
+        if given.keys:
+            reader = reader.option("readChangeFeed", "true")
+            after = max((version for _, version in self.spec.starts), default=-1)
+            if after >= 0:
+                reader = reader.option("startingVersion", str(after))
+            return reader.load(path).where(f"{VERSION} > {after}").select(*columns, *FEED_COLUMNS), "append"
+        frame = reader.option("ignoreDeletes", "true").load(path)
+        if given.kind == "source":
+            return frame.where("_rw_error IS NULL").select(*columns, *LOG_ORDER), "append"
+        return frame.select(*columns), "append"
+
+    def _begin_after(self, table: DeltaTable, version: int) -> None:
+        """Lets a new query begin behind a version of an input to which rows are only appended.
+
+        A checkpoint whose one batch ends there: Spark takes no version that does not exist yet as a start.
+        """
+        warehouse, folder = self.context.warehouse, self.checkpoint
+        if self.spec.inputs[0].keys or newest_planned(warehouse, folder) >= 0:
+            return
+        offset = {
+            "sourceVersion": 1,
+            "reservoirId": str(table.metadata().id),
+            "reservoirVersion": version + 1,
+            "index": -1,
+            "isStartingVersion": False,
+        }
+        times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
+        warehouse.write_text(f"{folder}/metadata", json.dumps({"id": str(uuid.uuid4())}))
+        warehouse.write_text(f"{folder}/commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
+        # Last: with it the checkpoint counts, and what a kill before it has left behind is written again.
+        warehouse.write_text(f"{folder}/offsets/0", f"v1\n{json.dumps(times)}\n{json.dumps(offset)}")
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        if batch <= self.done:
+            # It is through; but the batch must leave the query's state as it does the first time.
+            frame.write.format("noop").mode("overwrite").save()
+            return
+        with self.gate:
+            fault("sink.in_batch")
+            rows = arranged(frame.toArrow(), self.spec.shape)
+            with self.lock:
+                if self.is_stopped:
+                    raise FencedError(f"{self.spec.job} was stopped")
+                self.progress.require_turn(batch)
+                try:
+                    if rows.num_rows:
+                        self.writer.write(rows, batch)
+                except SinkError as error:
+                    self.stall = StalledError(f"UNREACHABLE {error}")
+                    raise
+                fault("sink.after_write")
+                self.progress.mark(batch)
+            fault("sink.after_batch")
+
+    def failure(self) -> Failure | None:
+        """Why it ended by itself; None while it runs."""
+        return failure_of(self.query, self.stall)
+
+    def stop(self) -> None:
+        """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it is written.
+
+        Its checkpoint and state stay.
+        """
+        fault("sink.before_stop")
+        self.gate.wait_idle(GRACE_SECONDS)
+        # Before the query is: it waits for its batch, and that perhaps for a target that does not answer.
+        self.writer.cancel()
+        try:
+            if self.query is not None:
+                self.query.stop()
+        finally:
+            with self.lock:
+                self.is_stopped = True
+            self.writer.close()
+        fault("sink.after_stop")

@@ -1,0 +1,57 @@
+"""What a sink's query gives, as its writer takes it: rows in order, each with what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.connectors.sink_base import APPEND_ONLY, DEBEZIUM, DELETE, INSERT, OP, UPDATE, UPDATE_BEFORE
+from rw_sql.runtime.decode import OFFSET, RUN, SPLIT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.connectors.sink_base import SinkShape
+
+CHANGE = "_change_type"
+VERSION = "_commit_version"
+FEED_COLUMNS = (CHANGE, VERSION)
+"""What Delta's change data feed tells of a row, as far as it matters here."""
+
+LOG_ORDER = (RUN, SPLIT, OFFSET)
+"""By these a source's log is in the order in which its records were read."""
+
+_OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
+
+
+def arranged(rows: pa.Table, shape: SinkShape) -> pa.Table:
+    """The shape's columns and OP, in order: a source's by offset, a change feed's by commit.
+
+    ``rows`` has beside the shape's columns those of LOG_ORDER, or FEED_COLUMNS, or none.
+    """
+    columns = list(shape.columns)
+    if CHANGE in rows.column_names:
+        return _changes(rows, shape).select([*columns, OP])
+    if RUN in rows.column_names:
+        rows = _sorted(rows, LOG_ORDER)
+    return rows.select(columns).append_column(OP, pa.array([INSERT] * rows.num_rows, pa.string()))
+
+
+def _changes(rows: pa.Table, shape: SinkShape) -> pa.Table:
+    operations = [_OPERATIONS[change] for change in rows.column(CHANGE).to_pylist()]
+    wanted = {INSERT, UPDATE}
+    if shape.type != APPEND_ONLY:
+        wanted.add(DELETE)
+    if shape.type == DEBEZIUM:
+        wanted.add(UPDATE_BEFORE)
+    given = rows.append_column(OP, pa.array(operations, pa.string()))
+    given = given.filter(pc.is_in(given.column(OP), value_set=pa.array(sorted(wanted))))
+    # Within a commit what was there comes before what is there now.
+    is_after = pc.cast(pc.not_equal(given.column(OP), UPDATE_BEFORE), pa.int8())
+    return _sorted(given.append_column("__after", is_after), (VERSION, "__after"))
+
+
+def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by]))

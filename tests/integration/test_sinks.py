@@ -1,0 +1,101 @@
+"""Sinks as they run: what arrives in topics, tables and files, once or in order, across pauses, restarts and kills."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rw_sql.cli.kafka_topics import create_topic
+from tests.integration.attached import AttachedSession, produce_json
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def consumed(bootstrap: str, topic: str) -> list[tuple[Any, Any]]:
+    """All records of a topic of one partition, in order: (key, value) as JSON, None where there is none."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    made: Any = Consumer
+    consumer = made({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex, "enable.auto.commit": False})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[tuple[Any, Any]] = []
+        while len(found) < end:
+            message = consumer.poll(20)
+            assert message is not None
+            assert message.error() is None
+            found.append(tuple(None if raw is None else json.loads(raw) for raw in (message.key(), message.value())))  # type: ignore[arg-type]
+        return found
+    finally:
+        consumer.close()
+
+
+def source(name: str, topic: str, broker: BrokerInfo) -> str:
+    return (
+        f"CREATE SOURCE {name} (id INT, word VARCHAR) WITH (connector = 'kafka', topic = '{topic}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON"
+    )
+
+
+def to_kafka(name: str, of: str, topic: str, broker: BrokerInfo, form: str, *options: str) -> str:
+    more = "".join(f", {option}" for option in options)
+    return (
+        f"CREATE SINK {name} {of} WITH (connector = 'kafka', topic = '{topic}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}'{more}) FORMAT {form} ENCODE JSON"
+    )
+
+
+def test_kafka(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    """Rows, changes by key and Debezium's records, with what is there first; paused, resumed, dropped."""
+    topics = {name: f"{topic_name}.{name}" for name in ("in", "plain", "upsert", "debezium", "late")}
+    for topic in topics.values():
+        create_topic(broker.bootstrap, topic, 1)
+    rows = [{"id": number, "word": word} for number, word in enumerate("abcab", start=1)]
+    produce_json(broker.bootstrap, topics["in"], rows[:3])
+    session.run(
+        source("s", topics["in"], broker),
+        "CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM s GROUP BY word",
+        "FLUSH",
+        to_kafka("plain", "FROM s", topics["plain"], broker, "PLAIN", "primary_key = 'id'"),
+        to_kafka("upserts", "FROM counts", topics["upsert"], broker, "UPSERT"),
+        to_kafka("debezium", "FROM counts", topics["debezium"], broker, "DEBEZIUM", "primary_key = 'word'"),
+        to_kafka("late", "FROM s", topics["late"], broker, "PLAIN", "snapshot = 'false'"),
+        "FLUSH",
+    )
+    assert {job.state for job in session.jobs().values()} == {"RUNNING"}
+    session.run("PAUSE SINK plain REASON 'a test'")
+    produce_json(broker.bootstrap, topics["in"], rows[3:])
+    session.run("FLUSH")
+    assert consumed(broker.bootstrap, topics["plain"]) == [({"id": row["id"]}, row) for row in rows[:3]]
+    assert session.job("plain").state == "PAUSED"
+    session.run("RESUME SINK plain", "FLUSH")
+    assert consumed(broker.bootstrap, topics["plain"]) == [({"id": row["id"]}, row) for row in rows]
+    assert consumed(broker.bootstrap, topics["late"]) == [(None, row) for row in rows[3:]]
+    changes = consumed(broker.bootstrap, topics["upsert"])
+    assert {key["word"]: value["n"] for key, value in changes} == {"a": 2, "b": 2, "c": 1}
+    assert sorted(value["n"] for key, value in changes if key["word"] == "a") == [1, 2]
+    records = [
+        (key["payload"]["word"], value["payload"]) for key, value in consumed(broker.bootstrap, topics["debezium"])
+    ]
+    assert [(word, payload["op"], payload["after"]["n"]) for word, payload in records if word == "a"] == [
+        ("a", "c", 1),
+        ("a", "u", 2),
+    ]
+    assert [payload["before"] for word, payload in records if word == "b"] == [None, {"word": "b", "n": 1}]
+    assert [(row.name, row.state, row.inputs) for row in session.sql("SHOW SINKS")] == [
+        ("debezium", "RUNNING", "counts"),
+        ("late", "RUNNING", "s"),
+        ("plain", "RUNNING", "s"),
+        ("upserts", "RUNNING", "counts"),
+    ]
+    depends = "SELECT count(*) AS n FROM rw_catalog.rw_depend d JOIN rw_catalog.rw_sinks k ON d.objid = k.id"
+    assert session.sql(depends)[0].n == 4
+    session.run(*(f"DROP SINK {name}" for name in ("plain", "upserts", "debezium", "late")))
+    assert set(session.jobs()) == {"s", "counts"}
