@@ -72,6 +72,19 @@ POINTS: Mapping[str, tuple[str, ...]] = {
 }
 """Every fault point there is, and where in the workflow it is passed for sure."""
 
+SINK_POINTS = (
+    "sink.before_claim",
+    "sink.after_claim",
+    "sink.before_query",
+    "sink.after_query",
+    "sink.in_batch",
+    "sink.after_write",
+    "sink.after_batch",
+    "sink.before_stop",
+    "sink.after_stop",
+)
+"""Those of a sink's job, which has a test of its own."""
+
 FIRST_CHAIN = (
     Kill(point="batch.before_append", at="create_keyed"),
     Kill(point="view.after_claim", at=START),
