@@ -59,7 +59,7 @@ INJECT SOURCE OFFSETS flights VALUES (
     'flights_v2:1' = 125,
     'flights_v2:2' = 125,
     'flights_v2:3' = 125
-);
+) ALLOW GAPS;
 
 RESUME SOURCE flights;
 

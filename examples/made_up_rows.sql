@@ -36,7 +36,8 @@ ALTER SOURCE numbers UNSAFE SET (datagen.split.num = '4', datagen.rows.total = '
 
 RESET SOURCE SPLITS numbers;
 
-INJECT SOURCE OFFSETS numbers VALUES ('4-0' = 4875, '4-1' = 4875, '4-2' = 4875, '4-3' = 4875);
+INJECT SOURCE OFFSETS numbers VALUES ('4-0' = 4875, '4-1' = 4875, '4-2' = 4875, '4-3' = 4875)
+ALLOW GAPS;
 
 RESUME SOURCE numbers;
 

@@ -20,14 +20,15 @@ Answer = Callable[["Question"], bool]
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
     """Who answers for a script: ``--yes``, tokens, the person at the terminal, or nobody (None).
 
-    Whatever the answer comes from, the preview is printed before it.
+    Whatever the answer comes from, the preview is printed before it. ``--yes`` was said before anybody saw it: what it
+    predicts to be lost or repeated must then be named by the statement's ALLOW.
     """
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not (is_confirmed or tokens or can_ask):
         return None
 
     def answer(question: Question) -> bool:
-        if is_confirmed:
+        if is_confirmed and not question.unallowed:
             show_preview(console, question)
             console.print(Text("Confirmed by --yes.", style="dim"))
             return True

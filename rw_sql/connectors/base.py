@@ -54,13 +54,15 @@ class UpstreamSplit:
 class Upstream:
     """A look at the upstream at one moment. ``error`` says why nothing could be seen; ``splits`` is then empty.
 
-    ``missing`` names what the options ask for and the upstream does not have (topics).
+    ``missing`` names what the options ask for and the upstream does not have (topics). ``sparse`` tells why offsets
+    of a topic are no count of its records (compacted, transactional); a plain look leaves it empty.
     """
 
     splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
     cluster: str | None = None
     error: str | None = None
     missing: tuple[str, ...] = ()
+    sparse: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_reachable(self) -> bool:
@@ -130,6 +132,15 @@ class Connector(Protocol):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
         """Per split, the offset of the first record at or after a time (its end where there is none)."""
+        ...
+
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """Why offsets are no count of records, by what :meth:`split_topic` names: empty where each one is a record.
+
+        The upstream's faults are a reason too, never raised.
+        """
         ...
 
     def group_offsets(

@@ -91,6 +91,12 @@ class DatagenConnector:
             made[split] = min(max(0, -((index - row) // plan.splits)), ENDLESS if end is None else end)
         return made
 
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """None: every offset is a row."""
+        return {}
+
     def group_offsets(
         self,
         options: Mapping[str, str],

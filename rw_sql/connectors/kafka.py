@@ -109,6 +109,18 @@ class KafkaConnector:
             kafka_reader.split_id(*part): at[part] if 0 <= at[part] <= ends[part] else ends[part] for part in wanted
         }
 
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """Topics that are compacted, that hold transactions' markers, or of which neither can be found out."""
+        from rw_sql.connectors import kafka_holes
+
+        return kafka_holes.sparse_topics(
+            kafka_properties.admin_properties(self.spec, options),
+            topics_of(options),
+            timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+        )
+
     def group_offsets(
         self,
         options: Mapping[str, str],

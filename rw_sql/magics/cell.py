@@ -78,7 +78,8 @@ class StatementMagic:
 
         def answer(question: Question) -> bool:
             print(question.preview)
-            if arguments.is_confirmed or question.token in arguments.tokens:
+            is_yes = arguments.is_confirmed and not question.unallowed
+            if is_yes or question.token in arguments.tokens:
                 return True
             return can_ask and input("Go ahead? Type yes: ").strip().lower() in {"y", "yes"}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF, SqlError
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.preview import render_preview
 from rw_sql.syntax import render
 
@@ -20,11 +21,16 @@ _TOKEN_DIGITS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What an operator is asked before an unsafe statement: its preview, and the token that stands for a yes to it."""
+    """What an operator is asked before an unsafe statement: its preview, and the token that stands for a yes to it.
+
+    ``unallowed`` are the words that its ALLOW lacks for what the preview predicts: whoever says yes without having seen
+    the preview (``--yes``, ``unsafe_confirmation``) has not accepted that, and must say no.
+    """
 
     statement: str
     preview: str
     token: str
+    unallowed: tuple[str, ...] = ()
 
 
 def require_switch(snapshot: Snapshot, plan: Plan) -> None:
@@ -39,17 +45,25 @@ def require_switch(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan) -> str:
-    """A digest of the canonical text and of the epochs of what it affects: it fits nothing else, and not later."""
-    parts = [render(plan.statement)]
+    """A digest of the canonical text, of the epochs of what it affects and of what that uses, and of the new positions.
+
+    It fits nothing else, and not later.
+    """
+    parts = [render(plan.statement), plan.fingerprint]
     for id_ in plan.affected:
         parts.append(f"{id_}@{snapshot.object_epoch(id_)}/{snapshot.fragment_epoch(f'ingest-{id_}')}")
+        record = snapshot.get(id_)
+        uses = record.uses if isinstance(record, SourceRecord) else ()
+        parts += [f"{used}@{snapshot.object_epoch(used)}" for used in uses]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_TOKEN_DIGITS]
 
 
 def question_of(snapshot: Snapshot, plan: Plan) -> Question:
     """The question for an unsafe plan."""
     preview = render_preview(plan.preview) if plan.preview else ""
-    return Question(statement=render(plan.statement), preview=preview, token=token_of(snapshot, plan))
+    return Question(
+        statement=render(plan.statement), preview=preview, token=token_of(snapshot, plan), unallowed=plan.unallowed
+    )
 
 
 def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
@@ -59,11 +73,10 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
         if was_asked
         else "this operation needs a confirmation and nobody can be asked"
     )
-    return SqlError(
-        CONFIRMATION_NEEDED,
-        message,
-        span=plan.statement.span,
-        detail=question.preview,
-        hint=f"nothing was changed; CONFIRM '{question.token}' in this session does what is shown above, "
-        f"rw-sql run --confirm {question.token} in a script",
+    hint = (
+        f"nothing was changed; CONFIRM '{question.token}' in this session does what is shown above, "
+        f"rw-sql run --confirm {question.token} in a script"
     )
+    if question.unallowed:
+        hint += f"; a yes beforehand, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
+    return SqlError(CONFIRMATION_NEEDED, message, span=plan.statement.span, detail=question.preview, hint=hint)

@@ -15,13 +15,14 @@ from rw_sql.errors import (
     SqlError,
 )
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.inject_targets import Ground, few, read_target
 from rw_sql.plan.lower_source import require_upstream, states_change
 from rw_sql.plan.lower_unsafe import dependents_of, resolve_splits, unsafe_plan
 from rw_sql.plan.names import find_source
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
-from rw_sql.plan.requests import Asking, job_statuses, look, positions
+from rw_sql.plan.requests import Asking, job_statuses, look_closely, positions
 from rw_sql.plan.splits import OK, OTHER_CLUSTER, identified, identity_status, preview_splits, startup_states
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
             hint=f"RESET SOURCE SPLITS {source.name} finds them, once the upstream answers",
         )
     options = source_options(snapshot, source)
-    upstream = yield from look(source.connector, options)
+    upstream = yield from look_closely(source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
     stands = yield from positions(source.id)
@@ -80,7 +81,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
             states[id_] = restarted[id_]
         else:
             states[id_] = _checked(statement, kind, id_, entry, upstream, stands)
-    return _plan(statement, ground, states, wish.notices)
+    return (yield from _plan(statement, ground, states, wish.notices))
 
 
 def _require_stopped(statement: InjectSourceOffsets, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
@@ -153,7 +154,7 @@ def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry:
 
 def _plan(
     statement: InjectSourceOffsets, ground: Ground, states: Mapping[str, SplitState], notices: tuple[str, ...]
-) -> Plan:
+) -> Asking[Plan]:
     snapshot, source, upstream, stands = ground.snapshot, ground.source, ground.upstream, ground.stands
     if not states:
         raise SqlError(INVALID_SPLIT_STATE, "no offsets are given", span=statement.target.span)
@@ -171,11 +172,14 @@ def _plan(
     answers += [ObjectChange(object=source.name, change="NOTICE", detail=notice) for notice in notices]
     if not upstream.is_reachable:
         notices = (*notices, f"the upstream does not answer: {upstream.error}")
+    rows = preview_splits(ground.kind, upstream, stands, after)
+    moved = [row for row in rows if row.split in states]
+    predicted = (("GAPS", any(row.gaps for row in moved)), ("DUPLICATES", any(row.duplicates for row in moved)))
     preview = Preview(
         title=f"INJECT SOURCE OFFSETS into source {source.name}",
         dependents=dependents_of(snapshot, source),
-        splits=preview_splits(ground.kind, upstream, stands, after),
-        notices=notices,
+        splits=rows,
+        notices=(*notices, *(yield from effects_on_dependents(snapshot, source, moved))),
     )
     return unsafe_plan(
         statement,
@@ -187,4 +191,6 @@ def _plan(
         answers=tuple(answers),
         reason=statement.reason,
         stands=stands,
+        unallowed=tuple(word for word, is_there in predicted if is_there and word not in statement.allow),
+        fingerprint=",".join(f"{split}={state.offset}" for split, state in sorted(states.items())),
     )

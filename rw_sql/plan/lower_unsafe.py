@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
@@ -18,13 +19,14 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.plan.definitions import PAUSED_AT_BIRTH, definition_of, listed_options
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.lower_source import require_upstream, source_record, states_change, take_up_new_topics
 from rw_sql.plan.names import find_source, spoken
 from rw_sql.plan.options import plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.prediction import predicted, prediction_to_json
 from rw_sql.plan.preview import render_preview
-from rw_sql.plan.requests import Asking, Positions, look, positions
+from rw_sql.plan.requests import Asking, Positions, look_closely, positions
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.splits import OK, discover, identity_status, preview_splits
 from rw_sql.plan.steps import after, steps_of
@@ -59,11 +61,14 @@ def unsafe_plan(
     answers: tuple[ObjectChange, ...],
     reason: str | None,
     stands: Positions,
+    unallowed: tuple[str, ...] = (),
+    fingerprint: str = "",
 ) -> Plan:
     """The plan of an unsafe statement: gated, shown beforehand, and bound to its source's epoch.
 
     ``stands`` is where its splits stood when it was planned: stored with what the preview predicts.
     """
+    preview = replace(preview, epoch=snapshot.epoch)
     names = (source.name, *(record.name for record in snapshot.dependents_of(source.id)))
     return Plan(
         statement=statement,
@@ -84,6 +89,8 @@ def unsafe_plan(
         preview=preview,
         is_unsafe=True,
         affected=(source.id,),
+        unallowed=unallowed,
+        fingerprint=fingerprint,
     )
 
 
@@ -155,7 +162,7 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
         (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
     )
     fragment = ingest_fragment(source.id)
-    upstream = yield from look(source.connector, options)
+    upstream = yield from look_closely(source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
     stands = yield from positions(source.id)
@@ -182,13 +189,14 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
     if not upstream.is_reachable and not is_running:
         notes.append(f"the upstream does not answer yet: {upstream.error}")
     target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
-    left = (yield from look(source.connector, plan_options(snapshot, current))) if orphans else None
+    left = (yield from look_closely(source.connector, plan_options(snapshot, current))) if orphans else None
+    rows = preview_splits(kind, upstream, stands, target, left=left)
     preview = Preview(
         title=f"UNSAFE SET on source {source.name}",
         dependents=dependents_of(snapshot, source),
         properties=shown,
-        splits=preview_splits(kind, upstream, stands, target, left=left),
-        notices=tuple(notes),
+        splits=rows,
+        notices=(*notes, *(yield from effects_on_dependents(snapshot, source, rows))),
     )
     return unsafe_plan(
         statement,
@@ -253,7 +261,7 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
     options = source_options(snapshot, source)
     assigned = snapshot.splits(fragment)
     stands = yield from positions(source.id)
-    upstream = yield from look(source.connector, options)
+    upstream = yield from look_closely(source.connector, options)
     if statement.is_rediscovering and statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
     chosen = set(
@@ -301,7 +309,7 @@ def _rediscovered(
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)
     options = source_options(snapshot, source)
-    upstream = yield from look(source.connector, options)
+    upstream = yield from look_closely(source.connector, options)
     found = yield from discover(
         kind,
         source.connector,
@@ -336,11 +344,13 @@ def _rediscovered(
         if set(taken) <= set(snapshot.splits(fragment)):
             changes = []
     target: dict[str, SplitState | None] = {**dict.fromkeys(gone), **found.states}
+    rows = preview_splits(kind, upstream, stands, target)
+    restart = ("the source is running: it restarts once",) if changes and not holds_of(snapshot, source.id) else ()
     preview = Preview(
         title=f"RESET SOURCE SPLITS of source {source.name}",
         dependents=dependents_of(snapshot, source),
-        splits=preview_splits(kind, upstream, stands, target),
-        notices=("the source is running: it restarts once",) if changes and not holds_of(snapshot, source.id) else (),
+        splits=rows,
+        notices=(*restart, *(yield from effects_on_dependents(snapshot, source, rows))),
     )
     return unsafe_plan(
         statement,

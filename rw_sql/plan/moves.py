@@ -9,11 +9,12 @@ from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.plan.definitions import definition_of, listed_options
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.names import spoken
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Preview
 from rw_sql.plan.prediction import SourcePrediction, predicted
-from rw_sql.plan.requests import Asking, look, positions
+from rw_sql.plan.requests import Asking, look_closely, positions
 from rw_sql.plan.splits import OK, preview_splits, split_status
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ def move_of(snapshot: Snapshot, then: Snapshot, source_id: int, title: str) -> A
     reads = named_splits(snapshot, source, snapshot.splits(fragment))
     will_read = named_splits(then, moved, then.splits(fragment))
     options, old_options = source_options(then, moved), source_options(snapshot, source)
-    upstream = yield from look(source.connector, options)
-    left = upstream if options == old_options else (yield from look(source.connector, old_options))
+    upstream = yield from look_closely(source.connector, options)
+    left = upstream if options == old_options else (yield from look_closely(source.connector, old_options))
     target: dict[str, SplitState | None] = dict.fromkeys(set(reads) - set(will_read))
     target |= {split: states.get(split) for split in will_read}
     notices = [*_pauses(snapshot, then, source), *_endings(will_read, reads)]
@@ -103,15 +104,18 @@ def move_of(snapshot: Snapshot, then: Snapshot, source_id: int, title: str) -> A
         doubt = f"the upstream of source {source.name} does not answer: {upstream.error}"
         notices.append(doubt)
     old, new = dict(listed_options(definition_of(source))), dict(listed_options(definition_of(moved)))
+    rows = preview_splits(kind, upstream, stands, target, left=left if left is not upstream else None)
+    notices += yield from effects_on_dependents(snapshot, source, rows)
     preview = Preview(
         title=title,
+        epoch=snapshot.epoch,
         dependents=tuple(f"{spoken(record.kind)} {record.name}" for record in snapshot.dependents_of(source_id)),
         properties=tuple(
             (key, old.get(key, ""), new.get(key, ""))
             for key in dict.fromkeys((*old, *new))
             if old.get(key) != new.get(key)
         ),
-        splits=preview_splits(kind, upstream, stands, target, left=left if left is not upstream else None),
+        splits=rows,
         notices=tuple(notices),
     )
     return Move(
@@ -173,6 +177,7 @@ def in_one(title: str, parts: tuple[Preview, ...]) -> Preview:
         (part,) = parts
         return Preview(
             title=title,
+            epoch=part.epoch,
             dependents=part.dependents,
             properties=part.properties,
             splits=part.splits,

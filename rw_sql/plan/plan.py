@@ -20,7 +20,10 @@ class ObjectChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPreview:
-    """One split before and after: next offsets, the upstream's bounds, and the verdict; None where unknown."""
+    """One split before and after: next offsets, the upstream's bounds, and the verdict; None where unknown.
+
+    ``duplicates`` and ``gaps`` are what the verdict counts: records, or where not ``is_exact``, as many at most.
+    """
 
     split: str
     old: int | None
@@ -28,16 +31,21 @@ class SplitPreview:
     start: int | None
     end: int | None
     verdict: str
+    duplicates: int = 0
+    gaps: int = 0
+    is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """What an operator sees before the question: who depends on the source, what becomes of each split and property.
 
-    Where several objects are moved at once each has its ``parts``, and the rest is empty.
+    Where several objects are moved at once each has its ``parts``, and the rest is empty. ``epoch`` is that of the
+    catalog it was made at.
     """
 
     title: str
+    epoch: int | None = None
     dependents: tuple[str, ...] = ()
     properties: tuple[tuple[str, str, str], ...] = ()
     splits: tuple[SplitPreview, ...] = ()
@@ -58,6 +66,8 @@ class Plan:
     """The plan of one statement. Without an ``operation`` nothing is committed.
 
     ``affected`` are the ids whose epochs a confirmation is bound to. ``session`` is a parameter to set in this session.
+    ``unallowed`` are the words of ALLOW that the statement lacks for what is predicted: a yes that was given before
+    anybody saw the preview does not cover that. ``fingerprint`` is what else a confirmation is bound to.
     """
 
     statement: Statement
@@ -68,4 +78,6 @@ class Plan:
     preview: Preview | None = None
     is_unsafe: bool = False
     affected: tuple[int, ...] = ()
+    unallowed: tuple[str, ...] = ()
+    fingerprint: str = ""
     session: tuple[str, str | None] | None = None

@@ -17,6 +17,8 @@ _MOST_SPLITS = 40
 def render_preview(preview: Preview) -> str:
     """The preview as lines of text: title, dependents, properties, the per-split table, notices."""
     lines = [preview.title]
+    if preview.epoch is not None:
+        lines.append(f"  as of epoch {preview.epoch}")
     if preview.parts:
         return "\n".join(
             [*lines, *(f"  {line}" for part in preview.parts for line in render_preview(part).splitlines())]
@@ -50,10 +52,9 @@ def _number(value: int | None) -> str:
 
 
 def _total(splits: Sequence[SplitPreview]) -> str:
-    duplicates = sum(int(s.verdict.split()[1]) for s in splits if s.verdict.startswith("DUPLICATES "))
-    gaps = sum(int(s.verdict.split()[1]) for s in splits if s.verdict.startswith("GAP "))
+    most = "" if all(split.is_exact for split in splits) else "at most "
     unknown = sum(s.verdict.startswith("UNKNOWN") for s in splits)
-    parts = [f"DUPLICATES {duplicates}", f"GAP {gaps}"]
+    parts = [f"DUPLICATES {most}{sum(s.duplicates for s in splits)}", f"GAP {most}{sum(s.gaps for s in splits)}"]
     if unknown:
         parts.append(f"UNKNOWN for {unknown} split{'s' if unknown != 1 else ''}")
     return ", ".join(parts)

@@ -7,13 +7,14 @@ The runtime answers from the real world, a test from a dict.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.connectors.sink_base import SinkLook, SinkShape
 from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, StoredState
 from rw_sql.plan.options import PlannedOptions
+from rw_sql.plan.ranges import ReadLife
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,21 @@ class FindOffsetsAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindSparseTopics:
+    """Why offsets of the upstream's topics are no count of records: per topic the reason, none where they are one."""
+
+    connector: str
+    options: PlannedOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadWatermarks:
+    """Below which event time views drop the rows that come, in milliseconds since 1970; only those that drop any."""
+
+    view_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadGroupOffsets:
     """What a consumer group has committed of these splits, at the upstream that ``options`` point at."""
 
@@ -113,13 +129,18 @@ class ReadPositions:
 class Positions:
     """The next record per split, the log's version (-1 without a log), and the splits with rows in the log.
 
-    ``forgotten`` splits had a position that a RESET took from them: they are not new to the source.
+    ``forgotten`` splits had a position that a RESET took from them: they are not new to the source. ``lives`` are the
+    offsets that the log holds per split, the newest life last; of ``sparse`` splits fewer records came than offsets.
+    ``is_complete``: the log still tells all that was ever read.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
     log_version: int = -1
     read_splits: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
+    lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    sparse: frozenset[str] = frozenset()
+    is_complete: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +227,8 @@ Request = (
     | SealSecret
     | OpenSecret
     | FindOffsetsAt
+    | FindSparseTopics
+    | ReadWatermarks
     | ReadGroupOffsets
     | ReadCheckpoint
     | ReadPositions
@@ -263,6 +286,20 @@ def offsets_at(
     """Asks for the first offsets at or after a time."""
     request = FindOffsetsAt(connector=connector, options=options, milliseconds=milliseconds, splits=splits)
     return _answer(dict, (yield request))
+
+
+def look_closely(connector: str, options: PlannedOptions) -> Asking[Upstream]:
+    """As :func:`look`, and asks of which topics offsets do not count records: what a preview of a move needs."""
+    upstream = yield from look(connector, options)
+    if not upstream.is_reachable or not upstream.splits:
+        return upstream
+    sparse = _answer(dict, (yield FindSparseTopics(connector=connector, options=options)))
+    return replace(upstream, sparse=sparse) if sparse else upstream
+
+
+def watermarks(view_ids: tuple[int, ...]) -> Asking[dict[int, int]]:
+    """Asks below which event time views drop rows."""
+    return _answer(dict, (yield ReadWatermarks(view_ids=view_ids)))
 
 
 def group_offsets(connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]) -> Asking[GroupOffsets]:

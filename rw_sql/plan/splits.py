@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import SplitState
 from rw_sql.plan.options import visible
 from rw_sql.plan.plan import SplitPreview
+from rw_sql.plan.ranges import covered, uncovered
 from rw_sql.plan.requests import Asking, offsets_at
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
     from rw_sql.plan.options import PlannedOptions
+    from rw_sql.plan.ranges import ReadLife
     from rw_sql.plan.requests import Positions
 
 OK = "OK"
@@ -136,31 +138,76 @@ def discover(
     return Discovery(assigned=tuple(sorted(upstream.splits)), states={**keeps, **fresh}, fresh=fresh)
 
 
-def verdict(
-    kind: Connector, split: str, new: SplitState | None, upstream: UpstreamSplit | None, positions: Positions
-) -> str:
-    """What moving a split to ``new`` will do to the rows: DUPLICATES n, GAP n, NONE, ORPHAN or UNKNOWN (why)."""
-    old = positions.states.get(split)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What moving a split does to the rows, in words and counted. Not ``is_exact``: as many at most."""
+
+    text: str
+    duplicates: int = 0
+    gaps: int = 0
+    is_exact: bool = True
+
+
+def counted(duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "") -> Verdict:
+    """The verdict NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason where it is not exact."""
+    most = "" if is_exact else "at most "
+    parts = [f"{word} {most}{number}" for word, number in (("GAP", gaps), ("DUPLICATES", duplicates)) if number > 0]
+    text = ", ".join(parts) or "NONE"
+    if parts and not is_exact and why:
+        text += f" ({why})"
+    return Verdict(text=text, duplicates=max(0, duplicates), gaps=max(0, gaps), is_exact=is_exact)
+
+
+def verdict(kind: Connector, split: str, new: SplitState | None, upstream: Upstream, positions: Positions) -> Verdict:
+    """What moving a split to ``new`` will do to the rows: counted by the offsets that the log holds, or UNKNOWN (why).
+
+    A gap is what lies between the newest record that was read and ``new`` and was never read; a duplicate is what was
+    read and lies at ``new`` or after it.
+    """
+    old, seen = positions.states.get(split), upstream.splits.get(split)
     if new is None:
-        return ORPHAN if upstream is None else "NONE" if old is None else "UNKNOWN (forgotten)"
+        return Verdict(text=ORPHAN if seen is None else "NONE" if old is None else "UNKNOWN (forgotten)")
     if old is not None:
-        identity = identity_status(old, upstream) if upstream is not None else OK
+        identity = identity_status(old, seen) if seen is not None else OK
         if identity == OTHER_CLUSTER:
-            return "UNKNOWN (other cluster)"
+            return Verdict(text="UNKNOWN (other cluster)")
         if identity == RECREATED:
-            return "UNKNOWN (topic was re-created)"
-        moved = new.offset - old.offset
-        if moved > 0:
-            return f"GAP {moved}"
-        return f"DUPLICATES {-moved}" if moved < 0 and split in positions.read_splits else "NONE"
+            return Verdict(text="UNKNOWN (topic was re-created)")
+        if old.offset == new.offset:
+            return Verdict(text="NONE")
     topic = kind.split_topic(split)
+    why = upstream.sparse.get(topic) or ("its offsets have holes" if split in positions.sparse else "")
+    life = _life(positions.lives.get(split, ()), seen or new)
+    if life is not None:
+        duplicates = covered(life.spans, new.offset)
+        gaps = uncovered(life.spans, life.reached, new.offset)
+        if not positions.is_complete and new.offset < life.spans[0][0]:
+            duplicates += life.spans[0][0] - new.offset
+            why = why or "the log's oldest commits are gone"
+        return counted(duplicates, gaps, is_exact=not why, why=why)
+    if old is not None:
+        moved = new.offset - old.offset
+        is_read = split in positions.read_splits
+        return counted(-moved if is_read else 0, moved, is_exact=not why, why=why)
     if not positions.read_splits:
-        return "NONE"
+        return Verdict(text="NONE")
     if topic not in {kind.split_topic(known) for known in positions.states}:
-        return "UNKNOWN (other topic)"
-    if upstream is not None and new.offset > upstream.start:
-        return f"GAP {new.offset - upstream.start}"
-    return "NONE"
+        return Verdict(text="UNKNOWN (other topic)")
+    if seen is not None:
+        return counted(0, new.offset - seen.start, is_exact=not why, why=why)
+    return Verdict(text="NONE")
+
+
+def _life(lives: tuple[ReadLife, ...], of: UpstreamSplit | SplitState) -> ReadLife | None:
+    """What was read of this very life of the split; what is unknown counts as equal."""
+    for life in reversed(lives):
+        is_other = any(
+            known and wanted and known != wanted
+            for known, wanted in ((life.cluster, of.cluster), (life.incarnation, of.incarnation))
+        )
+        if not is_other:
+            return life
+    return None
 
 
 def preview_splits(
@@ -181,8 +228,9 @@ def preview_splits(
         old, new, seen = positions.states.get(split), after.get(split), upstream.splits.get(split)
         is_unknown = not upstream.is_reachable and split not in after
         if left is not None and seen is None and new is None and split in left.splits:
-            rows.append(_left_behind(old, left.splits[split]))
+            rows.append(_left_behind(old, left.splits[split], left.sparse.get(kind.split_topic(split), "")))
             continue
+        found = Verdict(text=UNREACHABLE) if is_unknown else verdict(kind, split, new, upstream, positions)
         rows.append(
             SplitPreview(
                 split=split,
@@ -190,22 +238,28 @@ def preview_splits(
                 new=new.offset if new else None,
                 start=seen.start if seen else None,
                 end=seen.end if seen else None,
-                verdict=UNREACHABLE if is_unknown else verdict(kind, split, new, seen, positions),
+                verdict=found.text,
+                duplicates=found.duplicates,
+                gaps=found.gaps,
+                is_exact=found.is_exact,
             )
         )
     return tuple(rows)
 
 
-def _left_behind(old: SplitState | None, seen: UpstreamSplit) -> SplitPreview:
+def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
     """A split that the source moves away from, with the records that it leaves unread there."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
+    most = "at most " if why else ""
     return SplitPreview(
         split=seen.split,
         old=old.offset if old else None,
         new=None,
         start=seen.start,
         end=seen.end,
-        verdict=f"GAP {unread} (left unread)" if unread > 0 else ORPHAN,
+        verdict=f"GAP {most}{unread} (left unread)" if unread > 0 else ORPHAN,
+        gaps=max(0, unread),
+        is_exact=not why,
     )
 
 

@@ -7,14 +7,17 @@ Information"): a JSON object under the key ``rw_sql``. Maintenance commits come 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rw_sql.runtime.storage import Warehouse
 
 METADATA_KEY = "rw_sql"
+
+Life = tuple[str | None, str | None]
+"""A cluster and an incarnation, as a split state names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,7 @@ class JobCommit:
     ``ranges`` are the upstream's offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the one that the run
     started at. ``batch`` is -1 for a fence, and ``done`` then is the newest batch of the generation before it (-1 where
     there is none): what a start needs to know never lies further back than the newest commit. ``generation`` is the
-    checkpoint's (views only).
+    checkpoint's (views only). ``lives`` are the cluster and the life (Kafka: topic id) that each split was read in.
     """
 
     job: str
@@ -34,6 +37,11 @@ class JobCommit:
     generation: int = 1
     ranges: dict[str, tuple[int, int]]
     done: int = -1
+    lives: Mapping[str, Life] = field(default_factory=dict)
+
+    def life_of(self, split: str) -> Life:
+        """The cluster and the life that a split was read in; None where the commit does not say."""
+        return self.lives.get(split, (None, None))
 
     def to_json(self) -> str:
         """The text for ``userMetadata``."""
@@ -42,6 +50,12 @@ class JobCommit:
         if self.batch < 0:
             body["done"] = self.done
         body["ranges"] = {split: list(bounds) for split, bounds in self.ranges.items()}
+        if self.lives:
+            by_life: dict[Life, list[str]] = {}
+            for split in self.ranges:
+                by_life.setdefault(self.life_of(split), []).append(split)
+            # One topic is the rule: its life is then said once, whatever the number of its splits.
+            body["lives"] = [[*life, None if len(by_life) == 1 else splits] for life, splits in by_life.items()]
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
 
     @staticmethod
@@ -53,14 +67,20 @@ class JobCommit:
             return None
         if not isinstance(body, dict):
             return None
+        ranges = {split: (bounds[0], bounds[1]) for split, bounds in body["ranges"].items()}
         return JobCommit(
             job=body["job"],
             run=body["run"],
             epoch=body["epoch"],
             batch=body["batch"],
             generation=body["generation"],
-            ranges={split: (bounds[0], bounds[1]) for split, bounds in body["ranges"].items()},
+            ranges=ranges,
             done=body.get("done", -1),
+            lives={
+                split: (cluster, incarnation)
+                for cluster, incarnation, splits in body.get("lives", [])
+                for split in (ranges if splits is None else splits)
+            },
         )
 
 

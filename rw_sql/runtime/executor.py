@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import INVALID_CONFIRMATION, SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.plan.explain import explain_table
-from rw_sql.plan.gate import question_of, refusal, require_switch
+from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
 from rw_sql.plan.lower import lower
 from rw_sql.plan.parameters import SESSION_PARAMETERS
 from rw_sql.plan.plan import ObjectChange, Plan, Table
@@ -53,13 +53,14 @@ _UNSAFE = (
 
 @dataclass(slots=True)
 class SessionState:
-    """What one attached session knows: its parameters, what it refused, and who can be asked.
+    """What one attached session knows: its parameters, what it refused and showed, and who can be asked.
 
     ``ask`` is None where nobody can answer.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
     refused: dict[str, ast.Statement] = field(default_factory=dict)
+    shown: dict[str, Plan] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
     ask: Callable[[Question], bool] | None = None
 
@@ -104,6 +105,16 @@ class Executor:
             lower(statement, snapshot, query_dialect=session.parameter("query_dialect"))
         )
 
+    def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
+        """The plan as it was shown, while nothing that it rests on has changed: TO LATEST would come to another by now.
+
+        Only of an INJECT, whose source is paused: of any other the positions move on.
+        """
+        if shown is None or not shown.fingerprint:
+            return None
+        snapshot = self._context.metastore.snapshot()
+        return (snapshot, shown) if token_of(snapshot, shown) in agreed else None
+
     def _confirm(self, statement: ast.Confirm, session: SessionState) -> Table:
         refused = session.refused.get(statement.token)
         if refused is None:
@@ -115,17 +126,19 @@ class Executor:
             )
         session.confirmed.add(statement.token)
         try:
-            return self._run(refused, session)
+            return self._run(refused, session, session.shown.get(statement.token))
         finally:
             session.confirmed.discard(statement.token)
             session.refused.pop(statement.token, None)
+            session.shown.pop(statement.token, None)
 
-    def _run(self, statement: ast.Statement, session: SessionState) -> Table:
+    def _run(self, statement: ast.Statement, session: SessionState, shown: Plan | None = None) -> Table:
+        """Runs a statement; ``shown`` is its plan as it was shown to whoever confirmed it."""
         started = time.monotonic()
         said_yes = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         agreed = set(session.confirmed)
         for attempt in range(1, _ATTEMPTS + 1):
-            snapshot, plan = self._plan(statement, session)
+            snapshot, plan = self._plan_as(shown, agreed) or self._plan(statement, session)
             if plan.table is not None:
                 return plan.table
             if plan.session is not None:
@@ -154,13 +167,14 @@ class Executor:
         """Returns once somebody said yes to this very plan. Raises SqlError with the preview otherwise."""
         require_switch(snapshot, plan)
         question = question_of(snapshot, plan)
-        if said_yes or question.token in agreed:
+        if (said_yes and not plan.unallowed) or question.token in agreed:
             return
         was_asked = session.ask is not None
         if session.ask is not None and session.ask(question):
             agreed.add(question.token)
             return
         session.refused[question.token] = plan.statement
+        session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)
 
     def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ObjectChange, ...]:

@@ -20,6 +20,7 @@ from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.positions import read_positions
+from rw_sql.runtime.read_ranges import note_ranges
 from rw_sql.syntax import canonical_type
 from rw_sql.syntax.names import literal, quoted
 
@@ -40,6 +41,9 @@ BATCH_RECORDS = 400_000
 
 NOTE_EVERY = 100
 """Positions are noted in the metastore every so many batches, so that recovery need not read far back."""
+
+MOST_NAMED_SPLITS = 1000
+"""Up to so many splits every commit names all of them, above that only those it moves."""
 
 DISCOVERING = "DISCOVERING"
 """The first word of the reason of a reader that waits for its splits to be listed."""
@@ -103,7 +107,7 @@ def _few(splits: list[str]) -> str:
 
 
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
-    """Writes where a source's log stands into the metastore, unless all of it is noted already."""
+    """Writes down where a source's log stands and which offsets it holds, unless all of it is noted already."""
     snapshot = context.metastore.snapshot()
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)
@@ -125,6 +129,7 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     ]
     if new:
         context.metastore.runtime.note_positions(new)
+    note_ranges(context.warehouse, source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +209,7 @@ class Ingest:
         if any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in spec.splits):
             # The look is older than the positions: an earlier run may have read on until the fence.
             require_readable(source.name, spec.splits, states, kind.look(options))
+        output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
         job = Ingest(
             context=context,
@@ -256,7 +262,7 @@ class Ingest:
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         with self.gate:
             ends = self._ends(batch)
-            ranges = {split: (start, ends.get(split, start)) for split, start in self.positions.items()}
+            ranges = self._ranges(ends)
             expected = sum(end - start for start, end in ranges.values())
             bucket = int(time.time() * 1000) // _MILLISECONDS_PER_HOUR
             rows = decode(frame, source_definition(self.spec.definition), run=self.run, bucket=bucket)
@@ -270,9 +276,16 @@ class Ingest:
                     self.output.append_rows(small, batch, ranges)
                 else:
                     self.output.append_frame(rows, batch, ranges)
-                self.positions = {split: end for split, (_, end) in ranges.items()}
+                self.positions.update((split, end) for split, (_, end) in ranges.items())
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
+
+    def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        """What a batch read of each split: of all while they are few, so that one commit tells where the log stands."""
+        ranges = {split: (start, ends.get(split, start)) for split, start in self.positions.items()}
+        if len(ranges) <= MOST_NAMED_SPLITS:
+            return ranges
+        return {split: (start, end) for split, (start, end) in ranges.items() if end > start}
 
     def _ends(self, batch: int) -> dict[str, int]:
         """Where the batch ends, from the run's own offset entry: the third line of ``offsets/N``."""

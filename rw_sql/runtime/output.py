@@ -7,7 +7,7 @@ run's version 0, so that Spark skips whatever an older run still appends, and de
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,10 +18,11 @@ from rw_sql.runtime.delta_log import JobCommit, last_batch
 from rw_sql.runtime.faults import fault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
+    from rw_sql.runtime.delta_log import Life
     from rw_sql.runtime.storage import Warehouse
 
 SMALL_ROWS = 20_000
@@ -50,7 +51,8 @@ class FencedError(Exception):
 class JobOutput:
     """The table that one run of a job writes. Not shared between threads; one batch at a time.
 
-    ``done`` is the newest batch of the generation that earlier runs wrote, -1 where they wrote none.
+    ``done`` is the newest batch of the generation that earlier runs wrote, -1 where they wrote none. ``lives`` are what
+    an ingest's commits say of the splits they name.
     """
 
     warehouse: Warehouse
@@ -61,6 +63,7 @@ class JobOutput:
     generation: int
     table: DeltaTable
     done: int = -1
+    lives: Mapping[str, Life] = field(default_factory=dict)
 
     @staticmethod
     def open(
@@ -141,7 +144,13 @@ class JobOutput:
 
     def _commit_of(self, batch: int, ranges: dict[str, tuple[int, int]]) -> JobCommit:
         return JobCommit(
-            job=self.job, run=self.run, epoch=self.epoch, batch=batch, generation=self.generation, ranges=ranges
+            job=self.job,
+            run=self.run,
+            epoch=self.epoch,
+            batch=batch,
+            generation=self.generation,
+            ranges=ranges,
+            lives=self.lives if ranges else {},
         )
 
     def _require_turn(self, version: int) -> None:

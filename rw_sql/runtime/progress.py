@@ -50,3 +50,18 @@ def planned_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> range
         return None
     last = after["reservoirVersion"] if after["index"] < 0 else after["reservoirVersion"] + 1
     return range(before["reservoirVersion"], last)
+
+
+def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
+    """The event time below which a view's next batch drops rows, in milliseconds since 1970.
+
+    None where it drops none: it keeps no state, or has seen no event time yet.
+    """
+    if not warehouse.list_names(f"{checkpoint}/state"):
+        return None
+    committed = _batches(warehouse, f"{checkpoint}/commits")
+    if not committed:
+        return None
+    lines = warehouse.read_text(f"{checkpoint}/commits/{committed[-1]}").splitlines()
+    mark = json.loads(lines[1]).get("nextBatchWatermarkMs", 0) if len(lines) > 1 else 0
+    return int(mark) or None

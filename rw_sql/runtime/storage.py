@@ -53,6 +53,10 @@ class Warehouse:
         """The folder of an ingest's checkpoints, one per run."""
         return f"{self.uri}/checkpoints/ingest-{source_id}"
 
+    def read_ranges(self, source_id: int, generation: int) -> str:
+        """The file that says which offsets a source's log holds."""
+        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
+
     def read_text(self, path: str) -> str:
         """The text of a file. Raises FileNotFoundError."""
         return str(self.files.read_text(path, encoding="utf-8"))

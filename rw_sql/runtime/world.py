@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar, assert_never
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.errors import FILE_UNREADABLE, SqlError
-from rw_sql.metastore.records import SourceRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.requests import (
     AnalyzeQuery,
     FindOffsetsAt,
     LookAtTarget,
+    FindSparseTopics,
     LookAtUpstream,
     MeasureLags,
     OpenSecret,
@@ -27,6 +28,7 @@ from rw_sql.plan.requests import (
     ReadPositions,
     ReadPositionsBefore,
     ReadVersion,
+    ReadWatermarks,
     SealSecret,
 )
 from rw_sql.runtime.analyze import analyze
@@ -35,6 +37,8 @@ from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.positions import read_positions, read_positions_before
+from rw_sql.runtime.progress import watermark_ms
+from rw_sql.runtime.read_ranges import read_ranges
 from rw_sql.runtime.secrets import read_secret, seal
 
 if TYPE_CHECKING:
@@ -91,6 +95,11 @@ class World:
                 options = context.resolve(request.options, self._snapshot)
                 kind = connector(request.connector)
                 return dict(kind.offsets_at(options, request.milliseconds, request.splits))
+            case FindSparseTopics():
+                options = context.resolve(request.options, self._snapshot)
+                return dict(connector(request.connector).sparse_topics(options))
+            case ReadWatermarks(view_ids=view_ids):
+                return self._watermarks(view_ids)
             case ReadGroupOffsets():
                 options = context.resolve(request.options, self._snapshot)
                 return connector(request.connector).group_offsets(options, request.group, request.splits)
@@ -132,7 +141,18 @@ class World:
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
-        return read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
+        stands = read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
+        read = read_ranges(self._context.warehouse, source)
+        return replace(stands, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
+
+    def _watermarks(self, view_ids: tuple[int, ...]) -> dict[int, int]:
+        warehouse, found = self._context.warehouse, {}
+        for view in map(self._snapshot.get, view_ids):
+            if isinstance(view, MaterializedViewRecord):
+                mark = watermark_ms(warehouse, warehouse.view_checkpoint(view.id, view.generation))
+                if mark is not None:
+                    found[view.id] = mark
+        return found
 
     def _positions_before(self, request: ReadPositionsBefore) -> dict[str, SplitState]:
         source = self._snapshot.get(request.source_id)

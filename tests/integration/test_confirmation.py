@@ -48,7 +48,7 @@ def test_confirm_does_what_was_shown_once(paused: AttachedSession) -> None:
 
 def test_confirm_is_refused_once_the_source_has_changed(paused: AttachedSession) -> None:
     _, token = refusal(paused, LAST)
-    paused.run("SET unsafe_confirmation = 'yes'", "INJECT SOURCE OFFSETS s VALUES ('0' = 5)")
+    paused.run("SET unsafe_confirmation = 'yes'", "INJECT SOURCE OFFSETS s VALUES ('0' = 5) ALLOW GAPS")
     with nothing_changes(paused.warehouse), pytest.raises(SqlError) as caught:
         paused.sql(f"CONFIRM '{token}'")
     assert caught.value.code == "RW304"
@@ -67,8 +67,17 @@ def test_confirm_of_another_session_is_refused(paused: AttachedSession) -> None:
 
 
 def test_a_yes_said_beforehand_is_used_up_by_the_next_unsafe_statement(paused: AttachedSession) -> None:
-    paused.run("SET unsafe_confirmation = 'yes'", "SHOW SOURCES", "PAUSE SOURCE s", LAST)
+    paused.run("SET unsafe_confirmation = 'yes'", "SHOW SOURCES", "PAUSE SOURCE s", f"{LAST} ALLOW GAPS")
     refusal(paused, FORGET)
+
+
+def test_a_yes_said_beforehand_does_not_cover_what_allow_does_not_name(paused: AttachedSession) -> None:
+    paused.run("SET unsafe_confirmation = 'yes'")
+    error, token = refusal(paused, LAST)
+    assert "GAP 20" in str(error)
+    assert "needs ALLOW GAPS in the statement" in (error.hint or "")
+    paused.run(f"CONFIRM '{token}'")
+    assert paused.positions("s") == {"1-0": 20}
 
 
 def test_a_yes_said_beforehand_is_used_up_by_a_statement_that_is_wrong(paused: AttachedSession) -> None:

@@ -18,11 +18,13 @@ from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.explain import explain_lines
 from rw_sql.plan.lower import lower
 from rw_sql.plan.options import visible
+from rw_sql.plan.ranges import ReadLife, with_span
 from rw_sql.plan.requests import (
     AnalyzeQuery,
     CheckpointText,
     FindOffsetsAt,
     LookAtTarget,
+    FindSparseTopics,
     LookAtUpstream,
     MeasureLags,
     OpenSecret,
@@ -37,6 +39,7 @@ from rw_sql.plan.requests import (
     ReadPositions,
     ReadPositionsBefore,
     ReadVersion,
+    ReadWatermarks,
     SealSecret,
 )
 from rw_sql.plan.steps import after
@@ -73,6 +76,9 @@ class CannedWorld:
     files: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, JobStatus] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
+    sparse: dict[str, str] = field(default_factory=dict)
+    watermarks: dict[int, int] = field(default_factory=dict)
+    lives: dict[str, tuple[ReadLife, ...]] = field(default_factory=dict)
     groups: dict[str, GroupOffsets] = field(default_factory=dict)
     checkpoints: dict[str, CheckpointText] = field(default_factory=dict)
     operations: tuple[OperationRecord, ...] = ()
@@ -136,6 +142,20 @@ class CannedWorld:
                 # What a statement sets is not moved on by commits from before it.
                 self.moved = {split: at for split, at in self.moved.items() if split not in change.states}
 
+    def read_on(self, source: str, **to: int) -> None:
+        """The source's reader reads on to these offsets (``new_0=7`` is split ``new:0``), and its log says so."""
+        states = self.full_states(source)
+        for name, end in to.items():
+            split = ":".join(name.rsplit("_", 1))
+            state = states[split]
+            known = self.lives.get(split, ())
+            same = [life for life in known if life.incarnation == state.incarnation]
+            spans = with_span(same[0].spans if same else (), state.offset, end)
+            life = ReadLife(spans=spans, reached=end, cluster=state.cluster, incarnation=state.incarnation)
+            self.lives[split] = (*(old for old in known if old not in same), life)
+            self.moved[split] = end
+            self.read.add(split)
+
     def explained(self, text: str) -> str:
         """What EXPLAIN prints."""
         return "\n".join(explain_lines(self.plan(text)))
@@ -196,6 +216,12 @@ class CannedWorld:
                 return True
             case FindOffsetsAt(splits=splits):
                 return {split: self.times[split] for split in splits}
+            case FindSparseTopics():
+                return {
+                    topic: why for topic, why in self.sparse.items() if topic in topics_of(visible(request.options))
+                }
+            case ReadWatermarks(view_ids=view_ids):
+                return {id_: at for id_, at in self.watermarks.items() if id_ in view_ids}
             case ReadGroupOffsets(group=group, splits=splits):
                 known = self.groups.get(group, GroupOffsets(groups=tuple(self.groups)))
                 return replace(known, offsets={split: at for split, at in known.offsets.items() if split in splits})
@@ -263,7 +289,14 @@ class CannedWorld:
             state = kind.decode_state(split, row.state)
             states[split] = replace(state, offset=self.moved.get(split, state.offset))
         forgotten = frozenset(split for split, row in stored.items() if row.state == FORGOTTEN)
-        return Positions(states=states, log_version=7, read_splits=frozenset(self.read), forgotten=forgotten)
+        return Positions(
+            states=states,
+            log_version=7,
+            read_splits=frozenset(self.read),
+            forgotten=forgotten,
+            lives=dict(self.lives),
+            sparse=frozenset(),
+        )
 
 
 def create_source(name: str, topic: str, *options: str, at: str = HERE) -> str:
@@ -281,6 +314,5 @@ def moved_world(*options: str) -> CannedWorld:
     world.put_topic("old", (10, 50), (0, 50))
     world.put_topic("new", (0, 5), (3, 9), (0, 0))
     world.run(create_source("s", "old", *options), "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
-    world.moved = {"old:0": 40, "old:1": 50}
-    world.read = {"old:0", "old:1"}
+    world.read_on("s", old_0=40, old_1=50)
     return world

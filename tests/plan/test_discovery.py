@@ -186,7 +186,8 @@ def test_verdict_of_a_known_split(
     old: SplitState, new: SplitState | None, shown: UpstreamSplit | None, read: frozenset[str], said: str
 ) -> None:
     positions = Positions(states={"t:0": old}, read_splits=read)
-    assert verdict(KAFKA, "t:0", new, shown, positions) == said
+    upstream = Upstream(splits={"t:0": shown} if shown else {})
+    assert verdict(KAFKA, "t:0", new, upstream, positions).text == said
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,8 @@ def test_verdict_of_a_new_split(
     new: SplitState, shown: UpstreamSplit, known: str, read: frozenset[str], said: str
 ) -> None:
     positions = Positions(states={known: state(known, 50)}, read_splits=read)
-    assert verdict(KAFKA, new.split, new, shown, positions) == said
+    upstream = Upstream(splits={new.split: shown})
+    assert verdict(KAFKA, new.split, new, upstream, positions).text == said
 
 
 def test_preview_lists_every_split_known_before_or_after() -> None:

@@ -34,7 +34,10 @@ def test_explain(path: Path, recorded: Callable[[Path, str], None]) -> None:
 
 
 def split(number: int, verdict: str) -> SplitPreview:
-    return SplitPreview(split=f"t:{number}", old=1, new=2, start=0, end=9, verdict=verdict)
+    word, _, count = verdict.rpartition(" ")
+    counts = {"DUPLICATES": "duplicates", "GAP": "gaps"}
+    numbers = {counts[word]: int(count)} if word in counts else {}
+    return SplitPreview(split=f"t:{number}", old=1, new=2, start=0, end=9, verdict=verdict, **numbers)
 
 
 def test_a_long_preview_is_cut_but_counts_all() -> None:

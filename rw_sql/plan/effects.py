@@ -1,0 +1,52 @@
+"""What a move of positions does to a source's readers: who counts rows twice, and who drops what comes late."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.plan.requests import Asking, watermarks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.plan.plan import SplitPreview
+
+
+def effects_on_dependents(
+    snapshot: Snapshot, source: SourceRecord, splits: Iterable[SplitPreview]
+) -> Asking[tuple[str, ...]]:
+    """Notices: which views take a repeated row a second time, and which drop rows by their watermark."""
+    views = [view for view in snapshot.dependents_of(source.id) if isinstance(view, MaterializedViewRecord)]
+    rows = list(splits)
+    notices: list[str] = []
+    if any(row.duplicates for row in rows):
+        appending = [view.name for view in views if not view.keys]
+        counting = [view.name for view in views if view.keys]
+        if appending:
+            notices.append(f"rows that are read again stand twice in {', '.join(appending)}")
+        if counting:
+            notices.append(f"rows that are read again are counted twice in {', '.join(counting)}")
+    if any(_may_be_late(row) for row in rows) and views:
+        marks = yield from watermarks(tuple(view.id for view in views))
+        notices += [
+            f"LATE: rows before {_moment(marks[view.id])} will be dropped by {view.name}"
+            for view in views
+            if view.id in marks
+        ]
+    return tuple(notices)
+
+
+def _may_be_late(row: SplitPreview) -> bool:
+    """Whether rows may come that are older than those that came last."""
+    is_back = row.old is not None and row.new is not None and row.new < row.old
+    return (
+        is_back or row.duplicates > 0 or row.verdict.startswith("UNKNOWN") or (row.old is None and row.new is not None)
+    )
+
+
+def _moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -1,0 +1,167 @@
+"""Which offsets a source's log holds, folded out of the commits of its table.
+
+The fold is kept in a file beside the checkpoints, so that it outlives the commits that Delta cleans away and need not
+begin anew: whoever asks folds on from the version that the file was written at. The file is a copy of what the log
+says; without it the fold begins at the oldest commit that is still there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.plan.ranges import ReadLife, with_span
+from rw_sql.runtime.delta_log import added_rows, job_commit, latest_version, read_actions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.delta_log import JobCommit
+    from rw_sql.runtime.storage import Warehouse
+
+_FORM = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRanges:
+    """What the commits up to ``version`` say was read: per split its lives, the newest last.
+
+    ``sparse`` are the splits of which fewer records came than offsets. ``is_complete``: nothing of the log is missing.
+    """
+
+    version: int = -1
+    lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    sparse: frozenset[str] = frozenset()
+    is_complete: bool = True
+
+
+_lock = threading.Lock()
+_folded: dict[str, ReadRanges] = {}
+
+
+def read_ranges(warehouse: Warehouse, source: SourceRecord) -> ReadRanges:
+    """What a source's log holds now."""
+    table = warehouse.data(source.id, source.generation)
+    version = latest_version(warehouse, table)
+    with _lock:
+        known = _folded.get(table)
+        if known is None or known.version > version:
+            known = _noted(warehouse, source, version)
+        if known.version < version:
+            known = _fold(warehouse, table, known, version)
+        _folded[table] = known
+        return known
+
+
+def note_ranges(warehouse: Warehouse, source: SourceRecord) -> None:
+    """Writes the fold down, unless the file holds all of it already."""
+    found = read_ranges(warehouse, source)
+    if found.version > _noted(warehouse, source, found.version).version:
+        warehouse.write_text(warehouse.read_ranges(source.id, source.generation), _to_json(found))
+
+
+def _noted(warehouse: Warehouse, source: SourceRecord, newest: int) -> ReadRanges:
+    """What the file says, as far as the log is as old as that."""
+    try:
+        found = _from_json(warehouse.read_text(warehouse.read_ranges(source.id, source.generation)))
+    except FileNotFoundError:
+        return ReadRanges()
+    return found if found is not None and found.version <= newest else ReadRanges()
+
+
+def _fold(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> ReadRanges:
+    """The commits after ``known`` added to it."""
+    lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
+    for version in range(known.version + 1, newest + 1):
+        try:
+            actions = read_actions(warehouse, table, version)
+        except FileNotFoundError:
+            is_complete = False
+            continue
+        back_to = _restored(actions)
+        if back_to is not None:
+            then = _fold(warehouse, table, ReadRanges(), back_to)
+            lives, sparse, is_complete = dict(then.lives), set(then.sparse), then.is_complete
+            continue
+        commit = job_commit(actions)
+        if commit is not None and commit.ranges:
+            _add(lives, commit)
+            sparse |= _sparse_splits(commit, actions)
+    return ReadRanges(version=newest, lives=lives, sparse=frozenset(sparse), is_complete=is_complete)
+
+
+def _add(lives: dict[str, tuple[ReadLife, ...]], commit: JobCommit) -> None:
+    for split, (start, end) in commit.ranges.items():
+        if end <= start:
+            continue
+        cluster, incarnation = commit.life_of(split)
+        known = lives.get(split, ())
+        same = next((life for life in known if (life.cluster, life.incarnation) == (cluster, incarnation)), None)
+        if same is None:
+            made = ReadLife(spans=((start, end),), reached=end, cluster=cluster, incarnation=incarnation)
+        else:
+            made = replace(same, spans=with_span(same.spans, start, end), reached=end)
+        lives[split] = (*(life for life in known if life is not same), made)
+
+
+def _sparse_splits(commit: JobCommit, actions: list[dict[str, Any]]) -> set[str]:
+    """The splits of a commit that may have had holes: it brought fewer rows than offsets, and of which is not told."""
+    moved = {split for split, (start, end) in commit.ranges.items() if end > start}
+    rows = added_rows(actions)
+    return moved if rows is None or rows < sum(end - start for start, end in commit.ranges.values()) else set()
+
+
+def _restored(actions: list[dict[str, Any]]) -> int | None:
+    """The version that a commit took the table back to; None for any other commit."""
+    for action in actions:
+        info = action.get("commitInfo")
+        if info is not None and info.get("operation") == "RESTORE":
+            version = info.get("operationParameters", {}).get("version")
+            return int(version) if version is not None else None
+    return None
+
+
+def _to_json(found: ReadRanges) -> str:
+    ids: dict[tuple[str | None, str | None], int] = {}
+    splits = {}
+    for split, lives in found.lives.items():
+        splits[split] = [
+            [ids.setdefault((life.cluster, life.incarnation), len(ids)), life.reached, [list(s) for s in life.spans]]
+            for life in lives
+        ]
+    body = {
+        "form": _FORM,
+        "version": found.version,
+        "is_complete": found.is_complete,
+        "sparse": sorted(found.sparse),
+        "lives": [list(life) for life in ids],
+        "splits": splits,
+    }
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _from_json(text: str) -> ReadRanges | None:
+    body = json.loads(text)
+    if body["form"] != _FORM:
+        return None
+    lives = body["lives"]
+    return ReadRanges(
+        version=body["version"],
+        is_complete=body["is_complete"],
+        sparse=frozenset(body["sparse"]),
+        lives={
+            split: tuple(
+                ReadLife(
+                    spans=tuple((start, end) for start, end in spans),
+                    reached=reached,
+                    cluster=lives[life][0],
+                    incarnation=lives[life][1],
+                )
+                for life, reached, spans in found
+            )
+            for split, found in body["splits"].items()
+        },
+    )

@@ -1,0 +1,139 @@
+"""What a preview counts: by the offsets that the log holds, whatever statements did to positions in between."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.plan.ranges import covered, uncovered, with_span
+from tests.plan.canned import CannedWorld, create_source, moved_world
+
+
+def paused_world() -> CannedWorld:
+    """``s`` on ``old``: partition 0 holds [10, 50) and was read to 40, partition 1 holds [0, 50) and was read."""
+    world = moved_world()
+    world.run("PAUSE SOURCE s")
+    return world
+
+
+def verdict(world: CannedWorld, target: str, split: str = "old:0") -> str:
+    preview = world.plan(f"INJECT SOURCE OFFSETS s {target}").preview
+    assert preview is not None
+    return {row.split: row.verdict for row in preview.splits}[split]
+
+
+@pytest.mark.parametrize(
+    ("offset", "said"), [(10, "DUPLICATES 30"), (39, "DUPLICATES 1"), (40, "NONE"), (41, "GAP 1"), (50, "GAP 10")]
+)
+def test_a_move_from_where_reading_stopped(offset: int, said: str) -> None:
+    assert verdict(paused_world(), f"VALUES ('0' = {offset})") == said
+
+
+def test_moves_without_a_read_in_between_count_from_the_newest_read() -> None:
+    world = paused_world()
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 10)")
+    assert verdict(world, "VALUES ('0' = 40)") == "NONE"
+    assert verdict(world, "VALUES ('0' = 45)") == "GAP 5"
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 50)")
+    assert verdict(world, "VALUES ('0' = 45)") == "GAP 5"
+    assert verdict(world, "VALUES ('0' = 30)") == "DUPLICATES 10"
+    assert verdict(world, "VALUES ('0' = 50)") == "NONE"
+
+
+def test_a_gap_that_is_read_later_is_no_duplicate() -> None:
+    world = paused_world()
+    world.put_topic("old", (10, 90), (0, 50))
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 60)")
+    world.read_on("s", old_0=70)
+    assert verdict(world, "VALUES ('0' = 40)") == "DUPLICATES 10"
+    assert verdict(world, "VALUES ('0' = 10)") == "DUPLICATES 40"
+    assert verdict(world, "VALUES ('0' = 75)") == "GAP 5"
+
+
+def test_a_gap_ahead_of_duplicates_says_both() -> None:
+    world = paused_world()
+    world.put_topic("old", (10, 90), (0, 50))
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 60)")
+    world.read_on("s", old_0=70)
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 40)")
+    world.read_on("s", old_0=45)
+    assert verdict(world, "VALUES ('0' = 50)") == "GAP 5, DUPLICATES 10"
+
+
+def test_a_topic_that_is_come_back_to_is_counted() -> None:
+    world = moved_world()
+    world.run("ALTER SOURCE s UNSAFE SET (topic = 'new')", "RESET SOURCE SPLITS s")
+    world.read_on("s", new_0=5)
+    shown = world.explained("ALTER SOURCE s UNSAFE SET (topic = 'old')")
+    assert "DUPLICATES 30" in shown
+    assert "GAP 5 (left unread)" not in shown
+
+
+@pytest.mark.parametrize(("why", "shown"), [("compacted", "compacted"), ("transactional", "transactional")])
+def test_offsets_that_are_no_count_of_records_are_said_at_most(why: str, shown: str) -> None:
+    world = paused_world()
+    world.sparse["old"] = why
+    assert verdict(world, "VALUES ('0' = 20)") == f"DUPLICATES at most 20 ({shown})"
+    assert verdict(world, "VALUES ('0' = 50)") == f"GAP at most 10 ({shown})"
+    assert verdict(world, "VALUES ('0' = 40)") == "NONE"
+    assert "in all: DUPLICATES at most 20, GAP at most 0" in world.explained(
+        "INJECT SOURCE OFFSETS s VALUES ('0' = 20)"
+    )
+
+
+def test_views_that_count_twice_are_named() -> None:
+    world = paused_world()
+    shown = world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
+    assert "rows that are read again stand twice in v" in shown
+    view = world.snapshot.find("materialized_view", "v")
+    assert isinstance(view, MaterializedViewRecord)
+    world.watermarks = {view.id: 1_700_000_000_000}
+    late = "LATE: rows before 2023-11-14 22:13:20.000+00:00 will be dropped by v"
+    assert late in world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
+    assert late not in world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 50)")
+
+
+@pytest.mark.parametrize(
+    ("target", "unallowed"),
+    [
+        ("VALUES ('0' = 20)", ("DUPLICATES",)),
+        ("VALUES ('0' = 20) ALLOW DUPLICATES", ()),
+        ("VALUES ('0' = 50)", ("GAPS",)),
+        ("VALUES ('0' = 50) ALLOW DUPLICATES", ("GAPS",)),
+        ("VALUES ('0' = 50, '1' = 0)", ("GAPS", "DUPLICATES")),
+        ("VALUES ('0' = 50, '1' = 0) ALLOW GAPS, DUPLICATES", ()),
+        ("VALUES ('0' = 40)", ()),
+    ],
+)
+def test_what_allow_must_name(target: str, unallowed: tuple[str, ...]) -> None:
+    assert paused_world().plan(f"INJECT SOURCE OFFSETS s {target}").unallowed == unallowed
+
+
+def test_a_source_that_read_nothing_repeats_nothing() -> None:
+    world = CannedWorld()
+    world.put_topic("t", (0, 50))
+    world.run(create_source("s", "t", "paused = 'true'"))
+    assert verdict(world, "VALUES ('0' = 10)", "t:0") == "GAP 10"
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 10)")
+    assert verdict(world, "VALUES ('0' = 5)", "t:0") == "NONE"
+
+
+spans = st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@given(st.lists(spans, max_size=12), st.integers(0, 80), st.integers(0, 80))
+def test_spans_count_as_sets_of_offsets_do(parts: list[tuple[int, int]], start: int, end: int) -> None:
+    held: set[int] = set()
+    found: tuple[tuple[int, int], ...] = ()
+    for low, high in parts:
+        found = with_span(found, low, high)
+        held |= set(range(low, high))
+    assert {at for low, high in found for at in range(low, high)} == held
+    assert all(one[1] < two[0] for one, two in pairwise(found))
+    assert covered(found, start, end) == len(held & set(range(start, end)))
+    assert covered(found, start) == len({at for at in held if at >= start})
+    assert uncovered(found, start, end) == len(set(range(start, end)) - held)

@@ -1,0 +1,129 @@
+"""Which offsets a log holds: folded out of its commits, kept beside them, and right after a restore."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.ranges import ReadLife
+from rw_sql.runtime import read_ranges as module
+from rw_sql.runtime.delta_log import JobCommit
+from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.read_ranges import ReadRanges, note_ranges, read_ranges
+from rw_sql.runtime.storage import Warehouse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
+SOURCE = SourceRecord(id=1, name="s", definition="", connector="kafka", options=(), is_shared=True)
+LIFE = ("c", "first")
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse.at(str(tmp_path))
+
+
+class Log:
+    """The log of a source with one run after the other."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.warehouse = warehouse
+        self.table = warehouse.data(1, 1)
+        self.run = 0
+        self.start()
+
+    def start(self, life: tuple[str | None, str | None] = LIFE) -> None:
+        self.run += 1
+        self.output = JobOutput.open(self.warehouse, self.table, SCHEMA, job="ingest-1", run=self.run, epoch=1)
+        self.output.lives = {"t:0": life, "t:1": life}
+        self.batch = 0
+
+    def read(self, rows: int | None = None, **ranges: tuple[int, int]) -> None:
+        named = {f"t:{name[1:]}": bounds for name, bounds in ranges.items()}
+        count = sum(end - start for start, end in named.values()) if rows is None else rows
+        self.output.append_rows(pa.table({"id": pa.array(range(count), pa.int32())}), self.batch, named)
+        self.batch += 1
+
+    def held(self) -> ReadRanges:
+        """What a process that has seen nothing of it yet finds."""
+        module._folded.clear()
+        return read_ranges(self.warehouse, SOURCE)
+
+
+def life(*spans: tuple[int, int], reached: int, incarnation: str = "first") -> ReadLife:
+    return ReadLife(spans=spans, reached=reached, cluster="c", incarnation=incarnation)
+
+
+def test_ranges_join_and_lives_stay_apart(warehouse: Warehouse) -> None:
+    log = Log(warehouse)
+    log.read(p0=(0, 5), p1=(3, 3))
+    log.read(p0=(5, 9), p1=(3, 4))
+    log.start()
+    log.read(p0=(20, 25))
+    log.read(p0=(2, 4))
+    log.start(("c", "second"))
+    log.read(p0=(0, 2))
+    found = log.held()
+    assert found.lives == {
+        "t:0": (life((0, 9), (20, 25), reached=4), life((0, 2), reached=2, incarnation="second")),
+        "t:1": (life((3, 4), reached=4),),
+    }
+    assert (found.sparse, found.is_complete) == (frozenset(), True)
+
+
+def test_fewer_rows_than_offsets_are_holes(warehouse: Warehouse) -> None:
+    log = Log(warehouse)
+    log.read(p0=(0, 5))
+    log.read(rows=3, p1=(0, 5))
+    assert log.held().sparse == {"t:1"}
+
+
+def test_the_file_outlives_the_commits(warehouse: Warehouse) -> None:
+    log = Log(warehouse)
+    log.read(p0=(0, 5))
+    note_ranges(warehouse, SOURCE)
+    log.read(p0=(5, 7))
+    for version in range(3):
+        warehouse.remove(f"{log.table}/_delta_log/{version:020d}.json")
+    found = log.held()
+    assert found.lives == {"t:0": (life((0, 7), reached=7),)}
+    assert found.is_complete
+    warehouse.remove(warehouse.read_ranges(1, 1))
+    found = log.held()
+    assert found.lives == {"t:0": (life((5, 7), reached=7),)}
+    assert not found.is_complete
+
+
+def test_what_is_known_is_folded_on(warehouse: Warehouse) -> None:
+    log = Log(warehouse)
+    log.read(p0=(0, 5))
+    assert log.held().lives == {"t:0": (life((0, 5), reached=5),)}
+    log.read(p0=(5, 6))
+    note_ranges(warehouse, SOURCE)
+    assert read_ranges(warehouse, SOURCE).lives == {"t:0": (life((0, 6), reached=6),)}
+
+
+def test_a_restored_log_holds_what_it_held_then(warehouse: Warehouse) -> None:
+    log = Log(warehouse)
+    log.read(p0=(0, 5))
+    version = DeltaTable(log.table).version()
+    log.read(p0=(5, 9))
+    DeltaTable(log.table).restore(version)
+    assert log.held().lives == {"t:0": (life((0, 5), reached=5),)}
+
+
+@pytest.mark.parametrize(
+    "lives",
+    [{}, {"t:0": LIFE, "t:1": LIFE}, {"t:0": LIFE, "t:1": ("c", "second")}, {"t:0": (None, None), "t:1": LIFE}],
+)
+def test_commits_tell_the_lives_of_their_splits(lives: dict[str, tuple[str | None, str | None]]) -> None:
+    commit = JobCommit(job="j", run=1, epoch=1, batch=0, ranges={"t:0": (0, 1), "t:1": (0, 2)}, lives=lives)
+    read = JobCommit.from_json(commit.to_json())
+    assert read is not None
+    assert [read.life_of(split) for split in ("t:0", "t:1")] == [commit.life_of(split) for split in ("t:0", "t:1")]
