@@ -143,6 +143,10 @@ class Connector(Protocol):
         """
         ...
 
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """When the record at each split's offset was written, in milliseconds since 1970, if it is told soon."""
+        ...
+
     def group_offsets(
         self,
         options: Mapping[str, str],

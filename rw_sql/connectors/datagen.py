@@ -97,6 +97,10 @@ class DatagenConnector:
         """None: every offset is a row."""
         return {}
 
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """None: a row is made when it is read."""
+        return {}
+
     def group_offsets(
         self,
         options: Mapping[str, str],

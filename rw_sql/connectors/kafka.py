@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _BROKER = re.compile(r"(\w+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:,/\[\]]+):([0-9]{1,5})")
 _TIME = "scan.startup.timestamp.millis"
+_TIMES_SECONDS = 2.0
 
 
 class KafkaConnector:
@@ -113,13 +114,24 @@ class KafkaConnector:
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
         """Topics that are compacted, that hold transactions' markers, or of which neither can be found out."""
-        from rw_sql.connectors import kafka_holes
+        from rw_sql.connectors import kafka_peek
 
-        return kafka_holes.sparse_topics(
+        return kafka_peek.sparse_topics(
             kafka_properties.admin_properties(self.spec, options),
             topics_of(options),
             timeout=kafka_properties.call_timeout(self.spec, options, timeout),
         )
+
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """When the record at each partition's offset was written, where a broker answers soon."""
+        from rw_sql.connectors import kafka_peek
+
+        found = kafka_peek.record_times(
+            kafka_properties.admin_properties(self.spec, options),
+            {kafka_reader.split_parts(split): offset for split, offset in offsets.items()},
+            timeout=_TIMES_SECONDS,
+        )
+        return {kafka_reader.split_id(*part): at for part, at in found.items()}
 
     def group_offsets(
         self,

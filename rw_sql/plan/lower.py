@@ -33,9 +33,9 @@ from rw_sql.plan.show import (
     lower_describe,
     lower_show_create,
     lower_show_objects,
-    lower_show_source_splits,
     lower_show_unsafe_operations,
 )
+from rw_sql.plan.show_splits import lower_show_source_splits
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.support import unsupported
 

@@ -83,6 +83,15 @@ class FindSparseTopics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindRecordTimes:
+    """When the records at these offsets (split, offset) were written, as far as that can be told soon."""
+
+    connector: str
+    options: PlannedOptions
+    offsets: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWatermarks:
     """Below which event time views drop the rows that come, in milliseconds since 1970; only those that drop any."""
 
@@ -228,6 +237,7 @@ Request = (
     | OpenSecret
     | FindOffsetsAt
     | FindSparseTopics
+    | FindRecordTimes
     | ReadWatermarks
     | ReadGroupOffsets
     | ReadCheckpoint
@@ -295,6 +305,14 @@ def look_closely(connector: str, options: PlannedOptions) -> Asking[Upstream]:
         return upstream
     sparse = _answer(dict, (yield FindSparseTopics(connector=connector, options=options)))
     return replace(upstream, sparse=sparse) if sparse else upstream
+
+
+def record_times(connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Asking[dict[str, int]]:
+    """Asks when records were written, in milliseconds since 1970."""
+    if not offsets:
+        return {}
+    request = FindRecordTimes(connector=connector, options=options, offsets=tuple(offsets.items()))
+    return _answer(dict, (yield request))
 
 
 def watermarks(view_ids: tuple[int, ...]) -> Asking[dict[int, int]]:

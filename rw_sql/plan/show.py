@@ -21,11 +21,10 @@ from rw_sql.plan.names import (
     object_name,
     undefined,
 )
-from rw_sql.plan.options import connection_options, shown, source_options
+from rw_sql.plan.options import connection_options, shown
 from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.queries import schema_columns
-from rw_sql.plan.requests import Asking, job_statuses, lags, look, operations, positions
-from rw_sql.plan.splits import ORPHAN, UNKNOWN, split_order, split_status
+from rw_sql.plan.requests import Asking, job_statuses, lags, operations
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
         Describe,
         ShowCreate,
         ShowObjects,
-        ShowSourceSplits,
         ShowUnsafeOperations,
         Statement,
     )
@@ -247,37 +245,6 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         ("lag", "BIGINT"),
         ("run", "BIGINT"),
         ("restarts", "INT"),
-    )
-    return _plan(statement, columns, rows)
-
-
-def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW SOURCE SPLITS: where each split stands against what the upstream holds."""
-    source = find_source(snapshot, statement.name)
-    fragment = ingest_fragment(source.id)
-    options = source_options(snapshot, source)
-    stands = yield from positions(source.id)
-    upstream = yield from look(source.connector, options)
-    assigned = snapshot.splits(fragment)
-    # A topic that is not there tells nothing of its splits: an orphan is one that the source no longer names.
-    tells = upstream.is_reachable and not upstream.missing
-    rows: list[tuple[object, ...]] = []
-    for split in sorted({*assigned, *upstream.splits}, key=split_order):
-        state, seen = stands.states.get(split), upstream.splits.get(split)
-        if not tells and seen is None:
-            status = UNKNOWN if split in named_splits(snapshot, source, [split]) else ORPHAN
-        else:
-            status = split_status(state if split in assigned else None, seen)
-        next_offset = state.offset if state else None
-        lag = max(0, seen.end - next_offset) if seen and next_offset is not None else None
-        rows.append((split, next_offset, seen.start if seen else None, seen.end if seen else None, lag, status))
-    columns = (
-        ("split", "STRING"),
-        ("next", "BIGINT"),
-        ("log_start", "BIGINT"),
-        ("log_end", "BIGINT"),
-        ("lag", "BIGINT"),
-        ("status", "STRING"),
     )
     return _plan(statement, columns, rows)
 

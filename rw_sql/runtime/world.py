@@ -14,6 +14,7 @@ from rw_sql.plan.requests import (
     AnalyzeQuery,
     FindOffsetsAt,
     LookAtTarget,
+    FindRecordTimes,
     FindSparseTopics,
     LookAtUpstream,
     MeasureLags,
@@ -98,6 +99,9 @@ class World:
             case FindSparseTopics():
                 options = context.resolve(request.options, self._snapshot)
                 return dict(connector(request.connector).sparse_topics(options))
+            case FindRecordTimes():
+                options = context.resolve(request.options, self._snapshot)
+                return dict(connector(request.connector).record_times(options, dict(request.offsets)))
             case ReadWatermarks(view_ids=view_ids):
                 return self._watermarks(view_ids)
             case ReadGroupOffsets():

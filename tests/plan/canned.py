@@ -24,6 +24,7 @@ from rw_sql.plan.requests import (
     CheckpointText,
     FindOffsetsAt,
     LookAtTarget,
+    FindRecordTimes,
     FindSparseTopics,
     LookAtUpstream,
     MeasureLags,
@@ -76,6 +77,7 @@ class CannedWorld:
     files: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, JobStatus] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
     sparse: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, int] = field(default_factory=dict)
     lives: dict[str, tuple[ReadLife, ...]] = field(default_factory=dict)
@@ -220,6 +222,8 @@ class CannedWorld:
                 return {
                     topic: why for topic, why in self.sparse.items() if topic in topics_of(visible(request.options))
                 }
+            case FindRecordTimes(offsets=offsets):
+                return {split: self.written[split] for split, _ in offsets if split in self.written}
             case ReadWatermarks(view_ids=view_ids):
                 return {id_: at for id_, at in self.watermarks.items() if id_ in view_ids}
             case ReadGroupOffsets(group=group, splits=splits):

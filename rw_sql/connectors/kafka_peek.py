@@ -1,4 +1,4 @@
-"""Finds Kafka topics whose offsets are no count of records: compacted ones, and those written in transactions.
+"""Reads single records of Kafka partitions, to tell what no metadata tells: holes between offsets, and records' times.
 
 A topic's configuration tells of compaction. Nothing tells of transactions, but each of them ends in a marker, which
 takes an offset and is no record: the last offsets of the partitions are read, and one that is no record gives it away.
@@ -15,12 +15,15 @@ from rw_sql.connectors.kafka_admin import EARLIEST, LATEST, BrokerAdmin, BrokerE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from confluent_kafka import Consumer
+
 COMPACTED = "compacted"
 TRANSACTIONAL = "transactional"
 
 _PEEKED = 16
 _MOST_PARTITIONS = 32
 _PEEK_SECONDS = 3.0
+_MOST_TIMES = 64
 
 
 def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
@@ -62,17 +65,10 @@ def _topics_with_holes(
 
     if not tails:
         return set()
-    consumer = ck.Consumer(
-        {
-            **properties,
-            "group.id": "rw_sql-peek",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",
-            "fetch.wait.max.ms": 20,
-            "log_level": 0,
-        }
-    )
+    try:
+        consumer = _consumer(properties)
+    except ck.KafkaException as error:
+        raise BrokerError(str(error)) from error
     try:
         consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in tails.items()])
         following = dict(tails)
@@ -81,15 +77,15 @@ def _topics_with_holes(
         deadline = time.monotonic() + _PEEK_SECONDS
         while waiting and time.monotonic() < deadline:
             for message in consumer.consume(500, 0.05):
-                error = message.error()
+                fault = message.error()
                 part = (str(message.topic()), int(message.partition() or 0))
-                if error is not None and error.code() != ck.KafkaError._PARTITION_EOF:
-                    raise BrokerError(error.str())
+                if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
+                    raise BrokerError(fault.str())
                 at = int(message.offset() or 0)
                 if part in waiting and min(at, ends[part]) > following[part]:
                     holes.add(part[0])
                 following[part] = at + 1
-                if error is not None or at + 1 >= ends[part]:
+                if fault is not None or at + 1 >= ends[part]:
                     waiting.discard(part)
             waiting = {part for part in waiting if part[0] not in holes}
         if waiting:
@@ -99,3 +95,59 @@ def _topics_with_holes(
         raise BrokerError(str(error)) from error
     finally:
         consumer.close()
+
+
+def _consumer(properties: Mapping[str, str]) -> Consumer:
+    """A consumer of no group that tells where partitions end and takes as little as it can."""
+    import confluent_kafka as ck
+
+    return ck.Consumer(
+        {
+            **properties,
+            "group.id": "rw_sql-peek",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            "fetch.wait.max.ms": 20,
+            "fetch.message.max.bytes": 16384,
+            "queued.max.messages.kbytes": 1024,
+            "log_level": 0,
+        }
+    )
+
+
+def record_times(
+    properties: Mapping[str, str], offsets: Mapping[tuple[str, int], int], *, timeout: float
+) -> dict[tuple[str, int], int]:
+    """When the first record at or after an offset was written, in milliseconds since 1970.
+
+    Partitions that do not answer in time, or have no such record, are left out.
+    """
+    import confluent_kafka as ck
+
+    listed = dict(list(offsets.items())[:_MOST_TIMES])
+    if not listed:
+        return {}
+    try:
+        consumer = _consumer(properties)
+    except ck.KafkaException:
+        return {}
+    times: dict[tuple[str, int], int] = {}
+    try:
+        consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in listed.items()])
+        waiting = set(listed)
+        deadline = time.monotonic() + timeout
+        while waiting and time.monotonic() < deadline:
+            for message in consumer.consume(200, 0.05):
+                part = (str(message.topic()), int(message.partition() or 0))
+                if part not in waiting:
+                    continue
+                kind, written = message.timestamp()
+                if message.error() is None and kind != ck.TIMESTAMP_NOT_AVAILABLE:
+                    times[part] = written
+                waiting.discard(part)
+    except ck.KafkaException:
+        return times
+    finally:
+        consumer.close()
+    return times
