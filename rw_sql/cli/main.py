@@ -9,6 +9,7 @@ import typer
 from rw_sql.cli.check import check_command
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
+from rw_sql.cli.source import source_app
 from rw_sql.errors import SqlError
 
 _WAREHOUSE = typer.Option(
@@ -48,7 +49,7 @@ app = _App(
 def run(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A file of SQL statements; - reads standard input.")],
     warehouse: _Warehouse = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Confirm every unsafe statement of the script.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm what is unsafe, as far as ALLOW names it.")] = False,
     confirm: Annotated[
         list[str] | None,
         typer.Option("--confirm", metavar="TOKEN", help="Confirm the one request that was refused with this token."),
@@ -87,4 +88,5 @@ def pyspark(context: typer.Context) -> None:
 
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
+app.add_typer(source_app, name="source")
 app.add_typer(dev_app, name="dev")

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def spark_for(warehouse: str | None) -> Iterator[SparkSession]:
+def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[SparkSession]:
     """An attached session for as long as a command runs. What Spark itself writes is kept out of the terminal.
 
-    The JVM writes to a temporary file, which is printed if it does not start and else goes with the command.
+    With ``run_jobs=False`` the process runs no jobs. The JVM writes to a temporary file, which is printed if it does
+    not start and else goes with the command.
     """
     from rw_sql.session import connect, detach
 
@@ -34,7 +35,7 @@ def spark_for(warehouse: str | None) -> Iterator[SparkSession]:
         os.dup2(messages.fileno(), 2)
         has_started = False
         try:
-            spark = connect(warehouse)
+            spark = connect(warehouse, run_jobs=run_jobs)
             has_started = True
         finally:
             os.dup2(saved, 2)

@@ -26,7 +26,7 @@ def rw_sql(*words: str, env: dict[str, str] | None = None, **more: str) -> subpr
 def test_help_names_the_commands() -> None:
     told = rw_sql("--help")
     assert told.returncode == 0
-    for command in ("run", "shell", "serve", "pyspark", "fmt", "check", "dev"):
+    for command in ("run", "shell", "serve", "pyspark", "fmt", "check", "source", "dev"):
         assert command in told.stdout
 
 

@@ -1,0 +1,102 @@
+"""Runs one statement for ``rw-sql source`` and prints its rows as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.cli.output import console_for, print_rows
+from rw_sql.cli.question import choose_answer
+from rw_sql.cli.spark_start import spark_for
+from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
+from rw_sql.plan.offset_files import FORMS, write_offsets
+from rw_sql.plan.splits import ORPHAN
+from rw_sql.results import read_rows
+from rw_sql.syntax import render
+from rw_sql.syntax.statements import Explain, ShowSourceSplits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from rw_sql.session import StatementText
+    from rw_sql.syntax.statements import Name, Statement
+
+OUTPUTS = ("table", "json")
+
+
+def run_statement(
+    statement: Statement,
+    *,
+    warehouse: str | None,
+    output: str,
+    is_shown: bool,
+    is_explained: bool,
+    is_confirmed: bool,
+    tokens: frozenset[str],
+) -> None:
+    """Runs a statement, or explains it, or only prints it. Raises SqlError.
+
+    The process states what is wanted and runs no jobs: whoever owns the warehouse does. With ``json`` only the rows are
+    on standard output, previews and questions on standard error.
+    """
+    if output not in OUTPUTS:
+        raise SqlError(INVALID_OPTION, f"--output is table or json, not {output!r}", hint="--output json")
+    text = render(Explain(statement=statement) if is_explained else statement)
+    if is_shown:
+        print(f"{text};")
+        return
+    is_json = output == "json"
+    console = console_for(sys.stderr if is_json else None)
+    answer = choose_answer(console, is_confirmed=is_confirmed, tokens=tokens)
+
+    def show(_statement: StatementText, result: DataFrame | None) -> None:
+        if result is None:
+            return
+        if is_json:
+            print(json.dumps([_plain(row.asDict()) for row in result.collect()], indent=2, ensure_ascii=False))
+        else:
+            print_rows(console, read_rows(result))
+
+    with spark_for(warehouse, run_jobs=False) as spark:
+        from rw_sql.scripts import run_statements
+
+        run_statements(spark, text, None, answer=answer, on_result=show)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in row.items()}
+
+
+def export(
+    name: Name, *, form: str, group: str | None, file: str | None, warehouse: str | None, is_shown: bool
+) -> None:
+    """Writes where a source stands in a form of another tool. Raises SqlError where it stands nowhere."""
+    if form not in FORMS:
+        raise SqlError(INVALID_OPTION, f"--form is one of {', '.join(FORMS)}, not {form!r}", hint="--form csv")
+    if group is not None and form != "csv":
+        raise SqlError(INVALID_OPTION, "--group is for --form csv", hint="leave --group out")
+    text = render(ShowSourceSplits(name=name))
+    if is_shown:
+        print(f"{text};")
+        return
+    with spark_for(warehouse, run_jobs=False) as spark:
+        rows = spark.sql(text).collect()
+    offsets = {row["split"]: row["next"] for row in rows if row["next"] is not None and row["status"] != ORPHAN}
+    if not offsets:
+        raise SqlError(SPLITS_UNKNOWN, f'source "{name.last}" has no position yet', hint=text)
+    try:
+        made = write_offsets(form, offsets, group=group)
+    except ValueError as error:
+        raise SqlError(INVALID_OPTION, str(error), hint="--form map") from error
+    if file is None:
+        sys.stdout.write(made)
+        return
+    try:
+        with open(file, "w", encoding="utf-8") as written:
+            written.write(made)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise SqlError(FILE_UNREADABLE, f"cannot write file {file!r}: {reason}", hint="name another --file") from error
+    print(f"{len(offsets)} offsets written to {file}", file=sys.stderr)

@@ -1,0 +1,188 @@
+"""What the words of ``rw-sql source`` come to: one statement each, and nothing that the statement could not say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.errors import INVALID_OPTION, INVALID_PROPERTY, SYNTAX_ERROR, SqlError
+from rw_sql.syntax.statements import (
+    AlterSourceUnsafeSet,
+    InjectBack,
+    InjectFromCheckpoint,
+    InjectFromFile,
+    InjectFromGroup,
+    InjectFromSource,
+    InjectShift,
+    InjectSourceOffsets,
+    InjectTo,
+    InjectToOffset,
+    InjectToTimestamp,
+    InjectValues,
+    Name,
+    NullValue,
+    NumberValue,
+    Option,
+    OptionKey,
+    SecretValue,
+    SplitEntry,
+    SplitId,
+    TextValue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.syntax.statements import InjectTarget
+
+ALLOWED = ("GAPS", "DUPLICATES", "CLAMP")
+
+
+def source_name(text: str) -> Name:
+    """A source's name as the shell gave it: case and all, ``public.`` before it where it is written."""
+    schema, dot, last = text.partition(".")
+    return Name(parts=(schema, last) if dot and schema == "public" else (text,))
+
+
+def pairs(words: Sequence[str], flag: str) -> list[tuple[str, str]]:
+    """``key=value`` words, split at the first ``=``. Raises SqlError, which names no value."""
+    found = []
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign or not key.strip():
+            raise SqlError(SYNTAX_ERROR, f"{flag} takes key=value", hint=f"{flag} topic=orders_v2")
+        found.append((key.strip(), value))
+    return found
+
+
+def alter_statement(
+    name: str,
+    settings: Sequence[str],
+    secrets: Sequence[str],
+    unset: Sequence[str],
+    *,
+    is_validated: bool,
+    reason: str | None,
+) -> AlterSourceUnsafeSet:
+    """``ALTER SOURCE … UNSAFE SET``. A secret's value is refused: it would stand in the shell's history by now."""
+    options = []
+    for key, value in pairs(settings, "--set"):
+        if any(_is_secret(kind, key) for kind in connector_names()):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{key}" takes only a secret, not its value',
+                hint=f"CREATE SECRET s …; then --set-secret {key}=s",
+            )
+        options.append(Option(key=key, value=TextValue(text=value)))
+    options += [
+        Option(key=key, value=SecretValue(secret=source_name(secret))) for key, secret in pairs(secrets, "--set-secret")
+    ]
+    if not options and not unset:
+        raise SqlError(SYNTAX_ERROR, "there is nothing to alter", hint="give --set key=value, --set-secret or --unset")
+    return AlterSourceUnsafeSet(
+        name=source_name(name),
+        set_options=tuple(options),
+        unset_options=tuple(OptionKey(key=key) for key in unset),
+        is_validated=is_validated,
+        reason=reason,
+    )
+
+
+def _is_secret(kind: str, key: str) -> bool:
+    known = connector(kind).spec.option(key)
+    return known is not None and known.is_secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetWords:
+    """Where offsets are to come from, as the command line says it: exactly one of these is given."""
+
+    settings: Sequence[str] = ()
+    file: str | None = None
+    group: str | None = None
+    checkpoint: str | None = None
+    other: str | None = None
+    to: str | None = None
+    offset: int | None = None
+    timestamp: str | None = None
+    shift: int | None = None
+    back_by: str | None = None
+
+    def target(self) -> InjectTarget:
+        """The statement's target. Raises SqlError where none or several are given."""
+        given: list[InjectTarget] = []
+        if self.settings:
+            given.append(InjectValues(entries=tuple(_entry(*pair) for pair in pairs(self.settings, "--set"))))
+        if self.file is not None:
+            given.append(InjectFromFile(path=self.file))
+        if self.group is not None:
+            given.append(InjectFromGroup(group=self.group))
+        if self.checkpoint is not None:
+            given.append(InjectFromCheckpoint(path=self.checkpoint))
+        if self.other is not None:
+            given.append(InjectFromSource(source=source_name(self.other)))
+        if self.to is not None:
+            given.append(_bound(self.to))
+        if self.offset is not None:
+            given.append(InjectToOffset(offset=self.offset))
+        if self.timestamp is not None:
+            given.append(InjectToTimestamp(timestamp=self.timestamp))
+        if self.shift is not None:
+            given.append(InjectShift(records=self.shift))
+        if self.back_by is not None:
+            given.append(InjectBack(interval=self.back_by))
+        if len(given) != 1:
+            raise SqlError(
+                SYNTAX_ERROR,
+                "offsets come from exactly one place" if given else "no offsets are given",
+                hint="one of --set SPLIT=OFFSET, --file, --group, --checkpoint, --from-source, --to, --to-offset, "
+                "--to-timestamp, --shift, --back-by",
+            )
+        return given[0]
+
+
+def _bound(where: str) -> InjectTo:
+    if where.lower() not in ("earliest", "latest"):
+        raise SqlError(INVALID_OPTION, f"--to is earliest or latest, not {where!r}", hint="--to earliest")
+    return InjectTo(where=where.lower())
+
+
+def _entry(split: str, offset: str) -> SplitEntry:
+    if offset.lower() == "null":
+        return SplitEntry(split=SplitId(id=split), value=NullValue())
+    is_number = offset.isascii() and offset.isdigit()
+    return SplitEntry(split=SplitId(id=split), value=NumberValue(text=offset) if is_number else TextValue(text=offset))
+
+
+def inject_statement(
+    name: str,
+    words: TargetWords,
+    splits: Sequence[str],
+    allow: Sequence[str],
+    *,
+    convention: str,
+    is_validated: bool,
+    reason: str | None,
+) -> InjectSourceOffsets:
+    """``INJECT SOURCE OFFSETS``."""
+    allowed = tuple(dict.fromkeys(word.upper() for word in allow))
+    if strange := [word for word in allowed if word not in ALLOWED]:
+        listed = ", ".join(ALLOWED).lower()
+        raise SqlError(INVALID_OPTION, f"--allow takes {listed}, not {strange[0].lower()!r}", hint="--allow duplicates")
+    if convention not in ("next", "last_seen"):
+        raise SqlError(INVALID_OPTION, f"--convention is next or last_seen, not {convention!r}", hint="leave it out")
+    return InjectSourceOffsets(
+        name=source_name(name),
+        target=words.target(),
+        splits=split_ids(splits),
+        allow=allowed,
+        convention=convention,
+        is_validated=is_validated,
+        reason=reason,
+    )
+
+
+def split_ids(splits: Sequence[str]) -> tuple[SplitId, ...]:
+    """FOR SPLITS."""
+    return tuple(SplitId(id=split) for split in splits)

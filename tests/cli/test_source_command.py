@@ -1,0 +1,154 @@
+"""``rw-sql source``: every command is one statement, and prints it on demand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from rw_sql.cli.main import app
+from rw_sql.errors import SqlError
+from rw_sql.plan.offset_files import read_offsets
+from rw_sql.syntax import parse_statement, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app()"]
+
+
+def told(*words: str) -> str:
+    """What ``--show-sql`` prints."""
+    result = CliRunner().invoke(app, ["source", *words, "--show-sql"])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "statement"),
+    [
+        (["list"], "SHOW SOURCES"),
+        (["list", "--like", "a%"], "SHOW SOURCES LIKE 'a%'"),
+        (["show", "--source", "orders"], "SHOW SOURCE SPLITS orders"),
+        (["show", "-s", "public.Orders"], 'SHOW SOURCE SPLITS public."Orders"'),
+        (["pause", "-s", "s", "--reason", "it's late"], "PAUSE SOURCE s REASON 'it''s late'"),
+        (["resume", "-s", "s", "--dry-run"], "EXPLAIN RESUME SOURCE s"),
+        (
+            ["alter", "-s", "s", "--set", "topic=a=b", "--set-secret", "properties.sasl.password=pw", "--unset", "k"],
+            "ALTER SOURCE s UNSAFE SET (topic = 'a=b', properties.sasl.password = SECRET pw), UNSET (k)",
+        ),
+        (
+            ["alter", "-s", "s", "--unset", "k", "--skip-validate"],
+            "ALTER SOURCE s UNSAFE UNSET (k) WITH (VALIDATE = false)",
+        ),
+        (["reset-splits", "-s", "s"], "RESET SOURCE SPLITS s"),
+        (
+            ["reset-splits", "-s", "s", "--split", "0", "--forget-offsets", "--no-rediscover"],
+            "RESET SOURCE SPLITS s FOR SPLITS ('0') WITH (REDISCOVER = false, FORGET_OFFSETS = true)",
+        ),
+        (
+            ["inject-offsets", "-s", "s", "--set", "0=42", "--set", "t:1=null", "--set", '2={"offset":1}'],
+            "INJECT SOURCE OFFSETS s VALUES ('0' = 42, 't:1' = NULL, '2' = '{\"offset\":1}')",
+        ),
+        (
+            ["inject-offsets", "-s", "s", "--file", "f.csv", "--convention", "last_seen", "--split", "0"],
+            "INJECT SOURCE OFFSETS s FROM FILE 'f.csv' FOR SPLITS ('0') WITH (CONVENTION = 'last_seen')",
+        ),
+        (["inject-offsets", "-s", "s", "--group", "g"], "INJECT SOURCE OFFSETS s FROM GROUP 'g'"),
+        (["inject-offsets", "-s", "s", "--checkpoint", "/c"], "INJECT SOURCE OFFSETS s FROM CHECKPOINT '/c'"),
+        (["inject-offsets", "-s", "s", "--from-source", "t"], "INJECT SOURCE OFFSETS s FROM SOURCE t"),
+        (["inject-offsets", "-s", "s", "--to", "latest"], "INJECT SOURCE OFFSETS s TO LATEST"),
+        (["inject-offsets", "-s", "s", "--to-offset", "7"], "INJECT SOURCE OFFSETS s TO OFFSET 7"),
+        (
+            ["inject-offsets", "-s", "s", "--to-timestamp", "2026-01-31 08:00:00Z"],
+            "INJECT SOURCE OFFSETS s TO TIMESTAMP '2026-01-31 08:00:00Z'",
+        ),
+        (
+            ["inject-offsets", "-s", "s", "--shift", "-5", "--allow", "duplicates", "--allow", "clamp"],
+            "INJECT SOURCE OFFSETS s TO SHIFT -5 ALLOW DUPLICATES, CLAMP",
+        ),
+        (["inject-offsets", "-s", "s", "--back-by", "1 hour"], "INJECT SOURCE OFFSETS s BACK BY INTERVAL '1 hour'"),
+        (["export-offsets", "-s", "s"], "SHOW SOURCE SPLITS s"),
+        (["undo", "--operation", "17", "--reason", "wrong topic"], "UNDO OPERATION 17 REASON 'wrong topic'"),
+        (["continuity", "-s", "s"], "SHOW SOURCE CONTINUITY s"),
+    ],
+)
+def test_each_command_is_its_statement(words: list[str], statement: str) -> None:
+    shown = told(*words)
+    assert shown.endswith(";")
+    assert parse_statement(shown[:-1]) == parse_statement(statement)
+    assert shown[:-1] == render(parse_statement(statement))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["alter", "-s", "s"], "nothing to alter"),
+        (["alter", "-s", "s", "--set", "topic"], "takes key=value"),
+        (["inject-offsets", "-s", "s"], "no offsets are given"),
+        (["inject-offsets", "-s", "s", "--to", "latest", "--shift", "1"], "from exactly one place"),
+        (["inject-offsets", "-s", "s", "--to", "last"], "--to is earliest or latest"),
+        (["inject-offsets", "-s", "s", "--to", "latest", "--allow", "gap"], "--allow takes gaps"),
+        (["inject-offsets", "-s", "s", "--to", "latest", "--convention", "x"], "--convention is next"),
+        (["export-offsets", "-s", "s", "--form", "xml"], "--form is one of"),
+        (["export-offsets", "-s", "s", "--group", "g"], "--group is for --form csv"),
+        (["list", "--output", "yaml"], "--output is table or json"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_starts(words: list[str], says: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        told(*words)
+    assert says in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_secret_on_the_command_line_is_refused_and_not_repeated() -> None:
+    with pytest.raises(SqlError) as caught:
+        told("alter", "-s", "s", "--set", "properties.sasl.password=hunter2")
+    assert caught.value.code == "RW208"
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.spark
+def test_an_operator_moves_a_source_from_the_shell(tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*PROGRAM, *words, "--warehouse", "w"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+        )
+
+    (tmp_path / "make.sql").write_text(
+        "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20', datagen.split.num = '2');\n"
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM s;\n"
+        "FLUSH;\nALTER SYSTEM SET enable_unsafe_ops = true;\nPAUSE SOURCE s;\n",
+        encoding="utf-8",
+    )
+    made = run("run", "make.sql")
+    assert made.returncode == 0, made.stderr
+    refused = run("source", "inject-offsets", "-s", "s", "--to-offset", "4", "--yes", "--output", "json")
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert "DUPLICATES 12" in refused.stderr
+    assert "needs ALLOW DUPLICATES in the statement" in refused.stderr
+    words = ["inject-offsets", "-s", "s", "--to-offset", "4", "--allow", "duplicates", "--yes", "--output", "json"]
+    done = run("source", *words)
+    assert [(row["change"], row["detail"]) for row in json.loads(done.stdout)] == [
+        ("INJECTED", "2-0 at 4 (was 10)"),
+        ("INJECTED", "2-1 at 4 (was 10)"),
+    ]
+    exported = run("source", "export-offsets", "-s", "s")
+    assert [(entry.split, entry.state) for entry in read_offsets(exported.stdout, "-").entries] == [
+        ("2-0", "4"),
+        ("2-1", "4"),
+    ]
