@@ -321,7 +321,8 @@ def _rediscovered(
     )
     taken = tuple(split for split in found.assigned if not statement.splits or split in chosen)
     gone = sorted(split for split in chosen if split not in upstream.splits)
-    fresh = {split: state for split, state in found.fresh.items() if split in taken}
+    is_taken = frozenset(taken)
+    fresh = {split: state for split, state in found.fresh.items() if split in is_taken}
     if taken:
         changes.append(AssignSplits(fragment=fragment, splits=taken))
     if known_gone := [split for split in gone if split in stands.states]:
