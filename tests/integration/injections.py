@@ -1,0 +1,410 @@
+"""Random moves of one source on a real broker: what each preview predicts is counted again from the rows themselves.
+
+Every record says which topic and which life of it it was produced to, every row which partition and offset it came
+from. So after a move it is known of each row whether it was there before, and of each record whether it ever came.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, delete_topic, produce
+from rw_sql.plan.offset_files import write_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.integration.attached import AttachedSession
+
+RETAINED, COMPACTED, TRANSACTIONAL = "retained", "compacted", "transactional"
+KINDS = (RETAINED, COMPACTED, TRANSACTIONAL)
+FILES = ("file map", "file connect", "file csv", "file csv4", "file rpk", "file spark")
+TARGETS = (
+    "values",
+    *FILES,
+    "group",
+    "checkpoint",
+    "source",
+    "earliest",
+    "latest",
+    "offset",
+    "timestamp",
+    "shift",
+    "last seen",
+    "null",
+)
+MOVES = (*TARGETS, "forget", "recreate", "other topic")
+
+_EPOCH_MS = 1_700_000_000_000
+_ROW = re.compile(r"^\s+(\S+:\d+)\s+(\d+|-)\s+(\d+|-)\s+(\[\d+, \d+\)|not there|unknown)\s+(\S.*)$", re.MULTILINE)
+_COUNT = r"{} (?:at most )?(\d+)"
+
+Row = tuple[str, int, int]
+"""A record as a row tells it: what it was produced to (``topic#life``), its partition and its offset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One move, and what happens to the topic while the source is paused before it. Numbers are per mille."""
+
+    move: str
+    more: tuple[int, ...]
+    expired: int | None
+    places: tuple[int, ...]
+    is_partial: bool
+    before: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A topic and what becomes of the source that reads it."""
+
+    kind: str
+    records: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+
+def _steps(partitions: int) -> st.SearchStrategy[Step]:
+    per_mille = st.integers(0, 1000)
+    return st.builds(
+        Step,
+        move=st.sampled_from(MOVES),
+        more=st.tuples(*[st.integers(0, 12)] * partitions),
+        expired=st.none() | per_mille,
+        places=st.tuples(*[per_mille] * partitions),
+        is_partial=st.booleans(),
+        before=st.none() | st.sampled_from(("values", "earliest", "latest")),
+    )
+
+
+scenarios = st.integers(1, 8).flatmap(
+    lambda partitions: st.builds(
+        Scenario,
+        kind=st.sampled_from(KINDS),
+        records=st.tuples(*[st.integers(0, 25)] * partitions),
+        steps=st.lists(_steps(partitions), min_size=1, max_size=3).map(tuple),
+    )
+)
+
+
+def _values(named: Mapping[str, object]) -> str:
+    listed = ", ".join(f"'{split}' = {at}" for split, at in named.items())
+    return f"VALUES ({listed})"
+
+
+@dataclass(slots=True)
+class Totals:
+    """What the moves of a run came to."""
+
+    moves: int = 0
+    rows: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    targets: Counter[str] = field(default_factory=Counter)
+
+
+class MovedSource:
+    """A source ``s`` with a view ``v`` of all its rows, on a topic that this class fills, expires and makes again."""
+
+    def __init__(self, session: AttachedSession, bootstrap: str, folder: Path, name: str, scenario: Scenario) -> None:
+        self.session, self.bootstrap, self.folder = session, bootstrap, folder
+        self.scenario = scenario
+        self.partitions = len(scenario.records)
+        self.name = name
+        self.topic, self.life = f"{name}.0", 0
+        self.total = Totals()
+        self.rows: Counter[Row] = Counter()
+        self.reached: dict[int, int] = {}
+        self.others: list[str] = []
+        self._make_topic()
+        self._produce(scenario.records)
+        session.run(
+            f"""CREATE SOURCE s_{name} (id STRING) INCLUDE partition AS part INCLUDE offset AS off WITH (
+                connector = 'kafka', topic = '{self.topic}', properties.bootstrap.server = '{bootstrap}'
+            ) FORMAT PLAIN ENCODE JSON""",
+            f"CREATE MATERIALIZED VIEW v_{name} AS SELECT id, part, off FROM s_{name}",
+        )
+        self._read_on()
+
+    def drop(self) -> None:
+        """Ends it."""
+        self.session.run(f"DROP SOURCE s_{self.name} CASCADE", *(f"DROP SOURCE {other}" for other in self.others))
+
+    # The topic.
+
+    def _make_topic(self) -> None:
+        config = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+        if self.scenario.kind == COMPACTED:
+            config |= {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+        create_topic(self.bootstrap, self.topic, self.partitions, config)
+
+    def _produce(self, counts: tuple[int, ...]) -> None:
+        """So many more records per partition; the time of a record is its offset, in seconds."""
+        ends = self.bounds()
+        value = json.dumps({"id": f"{self.topic}#{self.life}"}).encode()
+        made = [
+            Record(
+                value=value,
+                key=b"%d" % (number % 5),
+                partition=part,
+                timestamp_ms=_EPOCH_MS + 1000 * (ends[part][1] + number),
+            )
+            for part, count in enumerate(counts)
+            for number in range(count)
+        ]
+        if self.scenario.kind != TRANSACTIONAL:
+            produce(self.bootstrap, self.topic, made)
+            return
+        import confluent_kafka
+
+        maker: Any = confluent_kafka.Producer
+        producer = maker({"bootstrap.servers": self.bootstrap, "transactional.id": self.topic, "log_level": 0})
+        producer.init_transactions(30)
+        for start in range(0, len(made), 7):
+            producer.begin_transaction()
+            for record in made[start : start + 7]:
+                producer.produce(
+                    self.topic, record.value, record.key, partition=record.partition, timestamp=record.timestamp_ms
+                )
+            if start % 3:
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """What each partition holds, as the broker tells it now."""
+        from rw_sql.connectors.kafka_admin import look
+
+        found = look({"bootstrap.servers": self.bootstrap}, [self.topic], timeout=20, is_read_committed=False)
+        assert found.error is None, found.error
+        return {int(split.rpartition(":")[2]): (seen.start, seen.end) for split, seen in found.splits.items()}
+
+    def present(self) -> dict[int, list[int]]:
+        """The offsets that are records, as a plain consumer reads them."""
+        import confluent_kafka as ck
+
+        bounds = self.bounds()
+        consumer = ck.Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "plain",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_uncommitted",
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        found: dict[int, list[int]] = {part: [] for part in bounds}
+        consumer.assign([ck.TopicPartition(self.topic, part, start) for part, (start, _) in bounds.items()])
+        waiting = set(bounds)
+        deadline = time.monotonic() + 60
+        while waiting:
+            assert time.monotonic() < deadline
+            for message in consumer.consume(1000, 0.1):
+                part = int(message.partition() or 0)
+                if message.error() is not None:
+                    waiting.discard(part)
+                elif part in waiting:
+                    found[part].append(int(message.offset() or 0))
+        consumer.close()
+        return found
+
+    # The source.
+
+    def _read_on(self) -> None:
+        self.session.sql("FLUSH")
+        self.rows = Counter(
+            (row.id, int(row.part), int(row.off))
+            for row in self.session.sql(f"SELECT id, part, off FROM v_{self.name}")
+        )
+        self.reached = {part: end for part, (_, end) in self.bounds().items()}
+
+    def run(self) -> Totals:
+        """All steps, each one checked."""
+        for step in self.scenario.steps:
+            self._step(step)
+        return self.total
+
+    def _step(self, step: Step) -> None:
+        source = f"s_{self.name}"
+        self.session.sql(f"PAUSE SOURCE {source}")
+        if step.move in ("recreate", "other topic"):
+            self._new_topic(step)
+            self.session.questions.clear()
+            self.session.sql(f"RESET SOURCE SPLITS {source}")
+        else:
+            self._produce(step.more)
+            self._expire(step)
+            if step.before is not None:
+                self._inject(step, step.before)
+            self.session.questions.clear()
+            self._inject(step, step.move)
+        (question,) = self.session.questions
+        predicted = {
+            int(split.rpartition(":")[2]): (new, verdict)
+            for split, _, new, _, verdict in _ROW.findall(question.preview)
+            if split.startswith(f"{self.topic}:")
+        }
+        assert len(predicted) == self.partitions, question.preview
+        self.session.sql(f"RESUME SOURCE {source}")
+        before, reached = self.rows, self.reached
+        self._read_on()
+        self._check(question.preview, before, reached, {part: (int(n), v) for part, (n, v) in predicted.items()})
+        self.total.moves += 1
+        self.total.targets[step.move] += 1
+
+    def _new_topic(self, step: Step) -> None:
+        """The topic made again, or another one; either way its records are others."""
+        if step.move == "recreate":
+            delete_topic(self.bootstrap, self.topic)
+        self.life += 1
+        if step.move == "other topic":
+            self.topic = f"{self.name}.{self.life}"
+        self._make_topic()
+        self._produce(step.more)
+        self.reached = {}
+        if step.move == "other topic":
+            self.session.sql(f"ALTER SOURCE s_{self.name} UNSAFE SET (topic = '{self.topic}')")
+
+    def _expire(self, step: Step) -> None:
+        if step.expired is None or self.scenario.kind == COMPACTED:
+            return
+        before = {part: start + (end - start) * step.expired // 1000 for part, (start, end) in self.bounds().items()}
+        delete_records(self.bootstrap, self.topic, before)
+
+    def _inject(self, step: Step, move: str) -> None:
+        source = f"s_{self.name}"
+        if move == "forget":
+            self.session.sql(f"RESET SOURCE SPLITS {source} WITH (FORGET_OFFSETS = true)")
+            return
+        # Whoever stands where records have expired must be moved: every split is named then, and within bounds.
+        bounds = self.bounds()
+        is_whole = not step.is_partial or any(self.reached[part] < start for part, (start, _) in bounds.items())
+        chosen = [part for part in bounds if is_whole or step.places[part] % 2 == 0] or [0]
+        wanted = {
+            part: bounds[part][0] + (bounds[part][1] - bounds[part][0]) * step.places[part] // 1000 for part in chosen
+        }
+        target, only = self._target(step, move, wanted)
+        clause = f" FOR SPLITS ({', '.join(repr(str(part)) for part in chosen)})" if only and not is_whole else ""
+        convention = " WITH (CONVENTION = 'last_seen')" if move == "last seen" else ""
+        self.session.sql(f"INJECT SOURCE OFFSETS {source} {target}{clause} ALLOW CLAMP{convention}")
+
+    def _target(self, step: Step, move: str, wanted: Mapping[int, int]) -> tuple[str, bool]:
+        """The target's text, and whether FOR SPLITS is to pick the splits."""
+        named = {f"{self.topic}:{part}": at for part, at in wanted.items()}
+        place = step.places[0]
+        match move:
+            case "values":
+                return _values(named), False
+            case "last seen":
+                return _values({split: max(0, at - 1) for split, at in named.items()}), False
+            case "null":
+                return _values(dict.fromkeys(named, "NULL")), False
+            case _ if move in FILES:
+                form = move.removeprefix("file ")
+                path = self.folder / f"{self.name}.offsets"
+                group = "loader" if form == "csv4" else None
+                path.write_text(write_offsets(form.removesuffix("4"), named, group=group), encoding="utf-8")
+                return f"FROM FILE '{path}'", False
+            case "group":
+                self._commit_group(wanted)
+                return f"FROM GROUP 'group.{self.name}.{self.life}.{self.total.moves}'", False
+            case "checkpoint":
+                return f"FROM CHECKPOINT '{self._write_checkpoint(named)}'", False
+            case "source":
+                return f"FROM SOURCE {self._other_source(named)}", False
+            case "earliest" | "latest":
+                return f"TO {move.upper()}", True
+            case "offset":
+                return f"TO OFFSET {max(wanted.values()) * place // 1000}", True
+            case "timestamp":
+                seconds = max(wanted.values()) * place // 1000
+                stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(_EPOCH_MS // 1000 + seconds))
+                return f"TO TIMESTAMP '{stamp}+00:00'", True
+            case "shift":
+                return f"TO SHIFT {place % 21 - 10}", True
+            case _:
+                raise AssertionError(move)
+
+    def _commit_group(self, wanted: Mapping[int, int]) -> None:
+        import confluent_kafka as ck
+        from confluent_kafka.admin import AdminClient
+
+        group = f"group.{self.name}.{self.life}.{self.total.moves}"
+        parts = [ck.TopicPartition(self.topic, part, at) for part, at in wanted.items()]
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        asked = admin.alter_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group, parts)])
+        for future in asked.values():
+            future.result(30)
+
+    def _write_checkpoint(self, named: Mapping[str, int]) -> Path:
+        folder = self.folder / f"checkpoint.{self.name}"
+        for part in ("offsets", "commits"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        offset = write_offsets("spark", named).strip()
+        (folder / "offsets" / "4").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{offset}', encoding="utf-8")
+        (folder / "commits" / "4").write_text('v1\n{"nextBatchWatermarkMs":0}', encoding="utf-8")
+        return folder
+
+    def _other_source(self, named: Mapping[str, int]) -> str:
+        other = f"o_{self.name}_{self.life}_{self.total.moves}_{len(self.session.questions)}"
+        bounds = self.bounds()
+        inside = {split: max(at, bounds[int(split.rpartition(":")[2])][0]) for split, at in named.items()}
+        asked = list(self.session.questions)
+        self.session.run(
+            f"""CREATE SOURCE {other} (id STRING) WITH (connector = 'kafka', topic = '{self.topic}', paused = 'true',
+                properties.bootstrap.server = '{self.bootstrap}') FORMAT PLAIN ENCODE JSON""",
+            f"INJECT SOURCE OFFSETS {other} {_values(inside)}",
+        )
+        self.session.questions[:] = asked
+        self.others.append(other)
+        return other
+
+    # The proof.
+
+    def _check(
+        self, preview: str, before: Counter[Row], reached: dict[int, int], predicted: dict[int, tuple[int, str]]
+    ) -> None:
+        came = self.rows - before
+        assert not before - self.rows, "rows went away"
+        present = self.present()
+        life = f"{self.topic}#{self.life}"
+        assert {row[0] for row in came} <= {life}, f"rows of another topic came\n{preview}"
+        for part, (new, verdict) in predicted.items():
+            read = sorted(off for (_, where, off), n in came.items() if where == part for _ in range(n))
+            due = [offset for offset in present[part] if offset >= new]
+            if self.scenario.kind == COMPACTED:
+                # What the cleaner takes between the read and this look was there.
+                assert set(due) <= set(read), f"partition {part}: {read} came, not {due}\n{preview}"
+                assert all(offset >= new for offset in read), f"partition {part}: {read} came\n{preview}"
+                assert len(read) == len(set(read)), f"partition {part}: {read} came\n{preview}"
+            else:
+                assert read == due, f"partition {part}: {read} came, not {due}\n{preview}"
+            if verdict.startswith("UNKNOWN"):
+                assert part not in reached, f"partition {part}: {verdict}\n{preview}"
+                continue
+            duplicates = sum((life, part, offset) in before for offset in read)
+            skipped = range(reached.get(part, new), new)
+            missing = [offset for offset in skipped if (life, part, offset) not in self.rows]
+            if self.scenario.kind != RETAINED:
+                missing = [offset for offset in missing if offset in present[part]]
+            said = {word: sum(map(int, re.findall(_COUNT.format(word), verdict))) for word in ("DUPLICATES", "GAP")}
+            found = {"DUPLICATES": duplicates, "GAP": len(missing)}
+            told = f"partition {part}: predicted {verdict}, observed {found}\n{preview}"
+            if self.scenario.kind == RETAINED:
+                assert said == found, told
+                assert "at most" not in verdict, told
+            else:
+                assert all(found[word] <= said[word] for word in said), told
+                assert verdict == "NONE" or "at most" in verdict, told
+            self.total.duplicates += duplicates
+            self.total.gaps += len(missing)
+        self.total.rows += sum(came.values())
