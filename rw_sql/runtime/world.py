@@ -13,9 +13,9 @@ from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.requests import (
     AnalyzeQuery,
     FindOffsetsAt,
-    LookAtTarget,
     FindRecordTimes,
     FindSparseTopics,
+    LookAtTarget,
     LookAtUpstream,
     MeasureLags,
     OpenSecret,
