@@ -227,7 +227,9 @@ class KafkaConnector:
         """Spark's own reader on exactly these partitions. Its jars (:meth:`spark_packages`) must be loaded."""
         return kafka_reader.read_stream(
             spark,
-            kafka_secrets.hide(kafka_properties.spark_options(self.spec, options)),
+            kafka_secrets.hide(
+                kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
+            ),
             positions,
             max_records=max_records,
             with_headers=with_headers,

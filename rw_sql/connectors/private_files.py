@@ -17,6 +17,12 @@ from pathlib import Path
 _PREFIX = "rw_sql-secrets-"
 
 
+class SecretText(str):
+    """A secret's value among options. What is made from it with ``str``'s methods is a plain text again."""
+
+    __slots__ = ()
+
+
 def private_file(value: str) -> Path:
     """A file that holds a value. Equal values share one; a file never changes once it is there."""
     folder = _folder()

@@ -40,6 +40,7 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     _check_connection(snapshot, statement, name)
     options = visible(plan_options(snapshot, statement))
     require_secret(statement.options, kind.spec)
+    _refuse_secrets(statement.options, kind.spec)
     spans = {option.key: option.span for option in statement.options}
     values = {option.key: option.value.span for option in statement.options}
     try:
@@ -82,6 +83,19 @@ def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
                 span=option.value.span,
                 hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
                 hides_literals=True,
+            )
+
+
+def _refuse_secrets(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
+    """A secret goes only to the connector's client: what Spark itself reads would be seen in its plans and logs."""
+    for option in options:
+        known = spec.option(option.key)
+        if known is not None and isinstance(option.value, SecretValue) and not (known.client or known.java):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{option.key}" cannot be a secret',
+                span=option.value.span,
+                hint=f"give its value: {option.key} = '…'",
             )
 
 

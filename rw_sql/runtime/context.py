@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.private_files import private_file
+from rw_sql.connectors.private_files import SecretText, private_file
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import SecretRecord
 from rw_sql.plan.definitions import definition_of
@@ -53,7 +53,7 @@ class Context:
         if not isinstance(secret, SecretRecord):
             raise SqlError(UNDEFINED_OBJECT, f'secret "{value.name}" does not exist', hint="SHOW SECRETS lists all")
         text = read_secret(secret)
-        return str(private_file(text)) if value.is_file else text
+        return str(private_file(text)) if value.is_file else SecretText(text)
 
     def options_of(self, source: SourceRecord, snapshot: Snapshot) -> dict[str, str]:
         """A source's resolved options."""

@@ -1,0 +1,235 @@
+"""A process that has secrets, says and does everything that could give them away, and is killed in the middle.
+
+Run as ``python -m tests.integration.leak_child``, its task as JSON on the standard input. What it is told and shown
+goes to files under its folder. A canary goes the ways that a secret must not go, so that whoever searches it can
+tell that a search finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import re
+import sys
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG4J = """\
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c: %m%n%ex
+rootLogger.level = debug
+rootLogger.appenderRef.file.ref = file
+# What the compiler and the network layer say by the megabyte holds no option.
+logger.janino.name = org.apache.spark.sql.catalyst.expressions.codegen
+logger.janino.level = info
+logger.netty.name = io.netty
+logger.netty.level = info
+logger.parquet.name = org.apache.parquet
+logger.parquet.level = info
+"""
+
+_PAGES = (
+    "/jobs/",
+    "/stages/",
+    "/storage/",
+    "/environment/",
+    "/executors/",
+    "/SQL/",
+    "/StreamingQuery/",
+    "/metrics/json/",
+    "/metrics/executors/prometheus/",
+    "/metrics/prometheus/",
+)
+
+
+class Child:
+    """The process and the folder of what it leaves behind."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.root = Path(task["root"])
+        self.task = task
+        self.canary: str = task["canary"]
+        self.answers = 0
+        for name in ("logs", "events", "local", "answers", "pages", "notebook"):
+            (self.root / name).mkdir()
+
+    def connect(self) -> SparkSession:
+        """A session that tells as much as it can: every log at DEBUG, the UI on, the event log compressed."""
+        logging.basicConfig(level=logging.DEBUG, filename=self.root / "logs" / "python.log")
+        log4j = self.root / "log4j2.properties"
+        log4j.write_text(_LOG4J.format(file=self.root / "logs" / "log4j.log"), encoding="utf-8")
+        import rw_sql
+
+        return rw_sql.connect(
+            str(self.root / "warehouse"),
+            config={
+                "spark.master": "local[2]",
+                "spark.ui.enabled": "true",
+                "spark.ui.port": "0",
+                "spark.ui.prometheus.enabled": "true",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.memory": "1g",
+                "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{log4j}",
+                "spark.log.level": "DEBUG",
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.dir": f"file:{self.root / 'events'}",
+                "spark.eventLog.compress": "true",
+                "spark.eventLog.compression.codec": "zstd",
+                "spark.local.dir": str(self.root / "local"),
+                "spark.io.compression.codec": "zstd",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.redaction.options.regex": "(?!)",
+                "spark.redaction.regex": "(?!)",
+            },
+        )
+
+    def say(self, spark: SparkSession, *statements: str) -> None:
+        """Statements; their rows and errors go to files."""
+        import rw_sql
+
+        for statement in statements:
+            try:
+                told = "\n".join(str(row.asDict()) for row in spark.sql(statement).collect())
+            except rw_sql.SqlError as error:
+                told = f"{error!r}\n{error}\n{error.__cause__!r}\n" + "\n".join(error._render_traceback_())
+            self.keep("answers", told)
+
+    def keep(self, folder: str, text: str) -> None:
+        """Writes what was shown to a file of its own."""
+        self.answers += 1
+        (self.root / folder / f"{self.answers}.txt").write_text(text, encoding="utf-8")
+
+    def run(self) -> None:
+        """Everything, up to the kill."""
+        spark = self.connect()
+        task, canary = self.task, self.canary
+        value, second, wrong, literal = task["values"]
+        topic = f"leaks.{canary}"
+        create_topic(task["plain"], topic, 1)
+        login = (
+            f"properties.bootstrap.server = '{task['bootstrap']}', properties.security.protocol = 'sasl_ssl',"
+            " properties.sasl.mechanism = 'SCRAM-SHA-512', properties.sasl.username = 'leak',"
+            f" properties.ssl.ca.location = '{task['authority']}'"
+        )
+        self.say(
+            spark,
+            f"CREATE SECRET pw WITH (backend = 'meta') AS '{value}'",
+            f"EXPLAIN CREATE SECRET other WITH (backend = 'meta') AS '{value}'",
+            f"CREATE SECRET wrong WITH (backend = 'meta') AS '{wrong}'",
+            f"CREATE CONNECTION c WITH (type = 'kafka', {login}, properties.sasl.password = SECRET pw)",
+            f"CREATE CONNECTION e WITH (type = 'kafka', {login}, properties.sasl.password = SECRET wrong)",
+            f"CREATE CONNECTION f WITH (type = 'kafka', {login}, properties.sasl.password = '{literal}')",
+            f"CREATE CONNECTION f WITH (type = 'kafka', {login}, propertis.sasl.pw = '{literal}')",
+            f"CREATE SECRET twice WITH (backend = 'meta') AS '{literal}' TWICE",
+            f"CREATE SECRET vault WITH (backend = 'paper') AS '{literal}'",
+            f"ALTER SECRET nothing AS '{literal}'",
+            f"CREATE SOURCE a (id INT, name VARCHAR) WITH (connector = 'kafka', connection = c, topic = '{topic}')"
+            " FORMAT PLAIN ENCODE JSON",
+            "CREATE MATERIALIZED VIEW va AS SELECT name, count(*) AS n FROM a GROUP BY name",
+        )
+        self.fill(topic, range(5))
+        self.say(
+            spark,
+            "FLUSH",
+            f"PAUSE SOURCE a REASON '{canary}'",
+            "RESUME SOURCE a",
+            f"EXPLAIN ALTER SECRET pw AS '{second}'",
+            f"ALTER SECRET pw AS '{wrong}'",
+            "ALTER CONNECTION c SET (properties.sasl.password = SECRET wrong)",
+            "EXPLAIN ALTER CONNECTION c SET (properties.client.id = 'x')",
+        )
+        self.rotate(second)
+        self.say(spark, f"ALTER SECRET pw AS '{second}'", f"SELECT '{canary}' AS c, count(*) FROM va GROUP BY 1")
+        self.fill(topic, range(5, 10))
+        self.say(
+            spark,
+            "FLUSH",
+            *(f"SHOW {what}" for what in ("SECRETS", "CONNECTIONS", "SOURCES", "JOBS", "UNSAFE OPERATIONS", "ALL")),
+            *(f"SHOW CREATE {what}" for what in ("SECRET pw", "CONNECTION c", "SOURCE a", "MATERIALIZED VIEW va")),
+            "SHOW SOURCE SPLITS a",
+            "DESCRIBE a",
+            "SELECT * FROM va",
+            *(f"SELECT * FROM rw_catalog.{view}" for view in task["views"]),
+            f"SELECT c, count(*) FROM VALUES ('{canary}'), ('x'), (uuid()) AS t (c) GROUP BY c",
+        )
+        logging.getLogger("tests").debug("a canary: %s", canary)
+        self.notebook(spark, literal, wrong)
+        self.pages(spark)
+        self.crash(spark, value)
+
+    def rotate(self, password: str) -> None:
+        """Gives the broker's user another password."""
+        from tests.secured import set_scram_password
+
+        set_scram_password(self.task["plain"], "leak", password)
+
+    def fill(self, topic: str, ids: range) -> None:
+        """Records that carry the canary."""
+        rows = [{"id": id_, "name": f"{self.canary} {id_}"} for id_ in ids]
+        produce(self.task["plain"], topic, [Record(value=json.dumps(row).encode()) for row in rows])
+
+    def notebook(self, spark: SparkSession, literal: str, wrong: str) -> None:
+        """Cells of an IPython shell: what they print, show and raise."""
+        from IPython.core.interactiveshell import InteractiveShell
+
+        shell = InteractiveShell.instance()
+        shell.user_ns["spark"] = spark
+        shell.run_line_magic("load_ext", "rw_sql")
+        for cell in (
+            "SHOW CONNECTIONS; SHOW SECRETS",
+            f"SELECT '{self.canary}' AS c",
+            f"CREATE SECRET again WITH (backend = 'meta') AS '{wrong}' AND MORE",
+            f"ALTER SECRET pw AS '{wrong}'",
+            f"CREATE CONNECTION f WITH (type = 'kafka', properties.sasl.password = '{literal}')",
+        ):
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                shell.run_cell(f"%%rw\n{cell}", store_history=False)
+            self.keep("notebook", printed.getvalue())
+
+    def pages(self, spark: SparkSession) -> None:
+        """Every page of Spark's UI, those they lead to, and what its REST answers."""
+        base = spark.sparkContext.uiWebUrl
+        assert base is not None
+        base = re.sub(r"//[^:/]+:", "//127.0.0.1:", base)
+        application = f"/api/v1/applications/{spark.sparkContext.applicationId}"
+        rest = (f"{application}/{name}" for name in ("environment", "jobs", "stages", "allexecutors"))
+        todo = [*_PAGES, *rest, f"{application}/sql?details=true&planDescription=true&length=500"]
+        seen: set[str] = set()
+        while todo:
+            page = todo.pop(0)
+            if page in seen:
+                continue
+            seen.add(page)
+            with urllib.request.urlopen(base + page, timeout=20) as answer:
+                text = answer.read().decode(errors="replace")
+            self.keep("pages", f"{page}\n{text}")
+            for link in re.findall(r"""href="(?:https?://[^/"]+)?(/[^"#]+)""", text):
+                if len(seen) + len(todo) < 60 and re.match(
+                    r"/(SQL/execution|StreamingQuery/statistics|jobs/job)/", link
+                ):
+                    todo.append(link.replace("&amp;", "&"))
+
+    def crash(self, spark: SparkSession, value: str) -> None:
+        """Another change of the secret, in the middle of which this process is killed."""
+        from rw_sql.runtime import faults
+
+        self.rotate(value)
+        faults.arm("ingest.after_query", "both")
+        self.say(spark, f"ALTER SECRET pw AS '{value}'")
+
+
+if __name__ == "__main__":
+    Child(json.loads(sys.stdin.read())).run()

@@ -1,0 +1,97 @@
+"""A secret is nowhere: not in what a process says, shows, logs or stores, nor in what is left when it is killed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.runtime.secrets import KEY_VARIABLE
+from tests.leaks import search_all
+from tests.secured import set_scram_password
+
+if TYPE_CHECKING:
+    from tests.secured import Secured
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+ROOT = Path(__file__).parents[2]
+PRIVATE = "rw_sql-secrets-"
+_LIFE_SECONDS = 200
+
+PLACES = (
+    "answers",
+    "events",
+    "local",
+    "logs/log4j.log",
+    "logs/python.log",
+    "notebook",
+    "pages",
+    "warehouse/checkpoints",
+    "warehouse/data",
+    "warehouse/rw_catalog",
+)
+"""Where a canary went that was treated as a secret must not be."""
+
+
+def test_a_secret_is_found_nowhere_and_a_canary_everywhere(secured: Secured, tmp_path: Path) -> None:
+    # No letter of theirs needs escaping anywhere, so that no form of them is overlooked.
+    canary, *values = (f"{word}{uuid.uuid4().hex[:20]}" for word in ("canary", "one", "two", "wrong", "plain"))
+    set_scram_password(secured.plain, "leak", values[0])
+    root, home = tmp_path / "left", tmp_path / "home"
+    for folder in (root, home, root / "tmp"):
+        folder.mkdir()
+    task = {
+        "root": str(root),
+        "plain": secured.plain,
+        "bootstrap": secured.by_password,
+        "authority": str(secured.authority_file),
+        "canary": canary,
+        "values": values,
+        "views": ["rw_objects", "rw_operations", "rw_sources", "rw_connections", "rw_secrets"],
+    }
+    with (root / "console.log").open("wb") as console:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.integration.leak_child"],
+            input=json.dumps(task).encode(),
+            stdout=console,
+            stderr=console,
+            cwd=ROOT,
+            check=False,
+            timeout=_LIFE_SECONDS,
+            env={
+                **os.environ,
+                "TMPDIR": str(root / "tmp"),
+                "IPYTHONDIR": str(home),
+                KEY_VARIABLE: base64.b64encode(os.urandom(32)).decode(),
+            },
+        )
+    tail = (root / "console.log").read_text(errors="replace")[-3000:]
+    assert done.returncode == -signal.SIGKILL, tail
+    assert_private(root / "tmp")
+
+    # Their beginnings: what is cut short is a leak too.
+    found = search_all(root, [canary, *(value[:14] for value in values)], leave_out=PRIVATE)
+    hits = {str(hit.path.relative_to(root)) for hit in found.pop(canary)}
+    missing = [place for place in PLACES if not any(hit.startswith(place) for hit in hits)]
+    assert not missing, f"the canary was not found in {missing}, but in {sorted(hits)[:40]}"
+    leaks = {text: [(str(hit.path.relative_to(root)), hit.form) for hit in where] for text, where in found.items()}
+    assert not any(leaks.values()), leaks
+
+
+def assert_private(folder: Path) -> None:
+    """The files that a client's secrets are read from are this user's alone."""
+    folders = list(folder.glob(f"{PRIVATE}*"))
+    assert folders, "the JVM's client read its password from nowhere"
+    for one in folders:
+        assert stat.S_IMODE(one.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(file.stat().st_mode) for file in one.iterdir()} == {0o600}

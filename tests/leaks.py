@@ -1,0 +1,135 @@
+"""Searches everything that a process left behind for a text: every file is decoded first, whatever its format."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tarfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_LZ4 = b"\x04\x22\x4d\x18"
+_GZIP = b"\x1f\x8b"
+_PARQUET = b"PAR1"
+_OWN_LZ4 = b"LZ4Block"
+"""The framing of Spark's own LZ4 streams (lz4-java's), each block with a header of 21 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A text in a file: which of its forms."""
+
+    path: Path
+    form: str
+
+
+def forms(text: str) -> dict[str, bytes]:
+    """A text as it may be written: plain, in UTF-16, in hexadecimal, in a URL, and in base64 at any offset."""
+    raw = text.encode()
+    made = {
+        "plain": raw,
+        "UTF-16, little end first": text.encode("utf-16-le"),
+        "UTF-16, big end first": text.encode("utf-16-be"),
+        "hexadecimal": raw.hex().encode(),
+        "a URL's": quote(text, safe="").encode(),
+    }
+    for shift in range(3):
+        # What depends on the bytes before and after is cut off.
+        coded = base64.b64encode(b"\0" * shift + raw)
+        made[f"base64 at {shift}"] = coded[-(-8 * shift // 6) : 4 * ((shift + len(raw)) // 3)]
+    return made
+
+
+def search(root: Path, text: str, *, leave_out: str = "\0") -> list[Found]:
+    """Where a text is under a folder. See :func:`search_all`."""
+    return search_all(root, [text], leave_out=leave_out)[text]
+
+
+def search_all(root: Path, texts: Iterable[str], *, leave_out: str = "\0") -> dict[str, list[Found]]:
+    """Per text every file under a folder that holds it, in its name or in its content, in any form.
+
+    Folders whose names begin with ``leave_out`` are not looked into. Raises OSError or ValueError for a file that is in
+    a compressed format and cannot be decoded: what cannot be read cannot be said to be clean.
+    """
+    wanted = {text: forms(text) for text in texts}
+    found: dict[str, dict[Found, None]] = {text: {} for text in wanted}
+    for path in sorted(root.rglob("*")):
+        if any(part.startswith(leave_out) for part in path.relative_to(root).parts):
+            continue
+        for part in (path.name.encode(), *(decoded(path.read_bytes()) if path.is_file() else ())):
+            for text, written in wanted.items():
+                found[text] |= {Found(path=path, form=form): None for form, raw in written.items() if raw in part}
+    return {text: list(hits) for text, hits in found.items()}
+
+
+def decoded(raw: bytes) -> Iterator[bytes]:
+    """A file's bytes, and what they hold where they are compressed or a container."""
+    yield raw
+    if raw.startswith(_PARQUET) and raw.endswith(_PARQUET):
+        yield from _parquet(raw)
+    elif raw.startswith(_OWN_LZ4):
+        yield _blocks(raw)
+    elif raw.startswith(_GZIP):
+        yield from decoded(zlib.decompressobj(wbits=31).decompress(raw))
+    elif raw.startswith(b"PK\x03\x04"):
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            for name in archive.namelist():
+                yield name.encode()
+                yield from decoded(archive.read(name))
+    elif raw[257:262] == b"ustar":
+        with tarfile.open(fileobj=io.BytesIO(raw)) as tape:
+            for member in tape:
+                inner = tape.extractfile(member)
+                yield from decoded(inner.read()) if inner is not None else ()
+    # Files that many writers share hold one stream after another.
+    for magic, codec in ((_ZSTD, "zstd"), (_LZ4, "lz4")):
+        at = raw.find(magic)
+        while at >= 0:
+            yield _stream(raw[at:], codec)
+            at = raw.find(magic, at + 1)
+
+
+def _parquet(raw: bytes) -> Iterator[bytes]:
+    file = pq.ParquetFile(io.BytesIO(raw))
+    yield str(file.metadata.metadata).encode()
+    for column in file.read().columns:
+        yield repr(column.to_pylist()).encode()
+        for chunk in column.chunks:
+            yield from (buffer.to_pybytes() for buffer in chunk.buffers() if buffer is not None)
+
+
+def _stream(raw: bytes, codec: str) -> bytes:
+    """What can be decoded of a stream that may be cut off, or not be one at all."""
+    parts = []
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(raw), codec) as stream:
+            while part := stream.read(4096):
+                parts.append(part)
+    except (OSError, pa.ArrowInvalid):
+        pass  # the process was killed while it wrote this, or something else follows
+    return b"".join(parts)
+
+
+def _blocks(raw: bytes) -> bytes:
+    parts = []
+    at = 0
+    while raw[at : at + 8] == _OWN_LZ4:
+        method = raw[at + 8] & 0xF0
+        packed, size = (int.from_bytes(raw[at + place : at + place + 4], "little") for place in (9, 13))
+        block = raw[at + 21 : at + 21 + packed]
+        if len(block) < packed:
+            break
+        parts.append(block if method == 0x10 else pa.decompress(block, size, codec="lz4_raw", asbytes=True))
+        at += 21 + packed
+    return b"".join(parts)
