@@ -15,6 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.s3_store import look_at_store
 from rw_sql.connectors.sink_base import DELETE, UPSERT, SinkError, SinkLook
 from rw_sql.connectors.sink_rows import last_per_key, split_by_op
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
@@ -61,8 +62,8 @@ class DeltaSink:
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
         """Whether the table that is there has these columns, or none is there and one can be made."""
-        if shape is None or "location" not in options:
-            return SinkLook()
+        if shape is None:
+            return look_at_store(options, timeout=timeout)
         location = options["location"]
         try:
             table = DeltaTable(_uri(location), storage_options=self.storage(options))

@@ -147,12 +147,14 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
     if port is not None:
         made["port"] = str(port)
     if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
-        raise OptionError(
+        held = OptionError(
             INVALID_PROPERTY,
             'property "jdbc.url" must not hold a password',
             key="jdbc.url",
             hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s",
         )
+        held.hides_literals = True
+        raise held
     for key, value in parse_qsl(parts.query):
         if key not in _PARAMETERS:
             raise OptionError(

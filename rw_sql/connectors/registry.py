@@ -20,16 +20,6 @@ def connector_names() -> tuple[str, ...]:
     return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
 
 
-@cache
-def connection_types() -> tuple[str, ...]:
-    """What ``type`` of CREATE CONNECTION may be: the connectors of which a connection can hold options, sorted."""
-    return tuple(
-        name
-        for name in connector_names()
-        if any(option.is_of_connection for option in connector(name).spec.options.values())
-    )
-
-
 def connector(name: str, span: Span | None = None) -> Connector:
     """The connector of a name. Raises SqlError NOT_SUPPORTED where there is none."""
     if name not in connector_names():

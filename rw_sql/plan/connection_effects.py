@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.connection_kinds import is_of_sources
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.lower_source import require_upstream
 from rw_sql.plan.options import shown, source_options
@@ -15,6 +15,7 @@ from rw_sql.plan.splits import OK, ORPHAN, UNREACHABLE, identity_status, split_o
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, UpstreamSplit
+    from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
@@ -29,9 +30,8 @@ _UNTOLD = "UNKNOWN (the brokers do not tell their cluster)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What becomes of one source. ``doubt`` says why it may be another upstream: then the statement is unsafe."""
+    """What becomes of a source or sink. ``doubt`` says why it may be another upstream: then the statement is unsafe."""
 
-    source: SourceRecord
     splits: tuple[SplitPreview, ...]
     doubt: str | None
 
@@ -53,9 +53,8 @@ def spell(key: str, old: str, new: str) -> str:
     return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
 
 
-def may_move(connector_name: str, changed: tuple[Difference, ...]) -> bool:
+def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
     """Whether a change of these properties can lead to another upstream: none of the connector's safe list can."""
-    spec = connector(connector_name).spec
     return any((known := spec.option(key)) is None or not known.is_alterable for key, _, _ in changed)
 
 
@@ -75,7 +74,7 @@ def effect_on(
     if not upstream.is_reachable:
         unseen = f"the upstream does not answer, so nobody can tell whether it is the same: {upstream.error}"
         rows = [_row(split, stands.states.get(split), None, UNREACHABLE) for split in assigned]
-        return Effect(source=source, splits=tuple(rows), doubt=unseen if stands.states and may_move else None)
+        return Effect(splits=tuple(rows), doubt=unseen if stands.states and may_move else None)
     rows = []
     doubts: dict[str, None] = {}
     for split in assigned:
@@ -90,7 +89,18 @@ def effect_on(
             verdict = _UNTOLD
             doubts["the brokers do not tell their cluster, so nobody can tell whether it is the same"] = None
         rows.append(_row(split, state, seen, verdict))
-    return Effect(source=source, splits=tuple(rows), doubt="; ".join(doubts) or None)
+    return Effect(splits=tuple(rows), doubt="; ".join(doubts) or None)
+
+
+def another_target(kind: str, old: PlannedOptions, new: PlannedOptions) -> Asking[str | None]:
+    """Why a sink whose connection of that type changes so may write somewhere else from now on; None if it does not."""
+    if not is_of_sources(kind):
+        return "what it wrote stays where it was, and nobody can tell whether that is the same store"
+    then = yield from look(kind, old)
+    now = yield from look(kind, new)
+    if not (then.cluster and now.cluster):
+        return "what it wrote stays where it was, and nobody can tell whether that is the same cluster"
+    return "OTHER_CLUSTER: what it wrote stays where it was" if then.cluster != now.cluster else None
 
 
 def _is_known_to_be_the_same(state: SplitState, seen: UpstreamSplit) -> bool:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connection_types, connector
-from rw_sql.connectors.spec import OptionError, check_option_values
+from rw_sql.connectors.connection_kinds import (
+    check_connection_options,
+    connection_sink,
+    connection_spec,
+    connection_types,
+    is_of_sources,
+)
+from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
@@ -14,11 +20,12 @@ from rw_sql.errors import (
     MISSING_PROPERTY,
     NOT_SUPPORTED,
     UNKNOWN_PROPERTY,
+    UPSTREAM_UNREACHABLE,
     SqlError,
     near_names,
 )
 from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SinkRecord, SourceRecord
-from rw_sql.plan.connection_effects import differences, effect_on, may_move, spell
+from rw_sql.plan.connection_effects import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.definitions import connection_definition, definition_of, option_text, sink_definition
 from rw_sql.plan.lower_sink import look_at_sink, require_target, sink_record
 from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing, require_upstream, source_record
@@ -26,7 +33,7 @@ from rw_sql.plan.names import find_connection, find_sink, find_source, object_na
 from rw_sql.plan.options import SecretReference, connection_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.preview import render_preview
-from rw_sql.plan.requests import Asking, look
+from rw_sql.plan.requests import Asking, look, look_at_target
 from rw_sql.plan.sink_checks import check_sink_options
 from rw_sql.plan.source_checks import check_source, require_secret
 from rw_sql.plan.steps import after, steps_of
@@ -34,11 +41,11 @@ from rw_sql.syntax import render
 from rw_sql.syntax.statements import CreateConnection
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.base import Upstream
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.connection_effects import Effect
     from rw_sql.plan.options import PlannedOptions
     from rw_sql.syntax.statements import AlterConnectionOptions, DropConnection, Validate
 
@@ -63,7 +70,9 @@ def _type_of(statement: CreateConnection) -> str:
                     NOT_SUPPORTED,
                     f'Connection type "{kind}" is not supported',
                     span=option.value.span,
-                    hint="supported types are: " + ", ".join(connection_types()),
+                    hint="type = 'jdbc', jdbc.url = 'jdbc:postgresql://host:5432/database'"
+                    if kind.startswith("postgres")
+                    else "supported types are: " + ", ".join(connection_types()),
                 )
             return kind
     raise SqlError(
@@ -77,7 +86,7 @@ def _type_of(statement: CreateConnection) -> str:
 def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span) -> tuple[str, PlannedOptions]:
     """The connector's name and the planned options, once they fit. Raises SqlError at the first misfit."""
     name = _type_of(statement)
-    spec = connector(name, span).spec
+    spec = connection_spec(name)
     for option in statement.options:
         _refuse_detours(option.key, option.span)
         known = spec.option(option.key)
@@ -88,22 +97,23 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
                 UNKNOWN_PROPERTY,
                 f"{name} connections do not support {option.key} values",
                 span=option.span,
-                hint=f'did you mean "{near[0]}"?' if near else "it belongs to the source: CREATE SOURCE … WITH (…)",
+                hint=f'did you mean "{near[0]}"?' if near else _belongs_to(name),
             )
     require_secret(statement.options, spec)
     record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
     planned = connection_options(snapshot, record)
-    required = {option.key for option in spec.options.values() if option.is_required}
-    filler = {key: "unset" for key in required if not spec.options[key].is_of_connection}
     spans = {option.key: option.span for option in statement.options}
     try:
-        check_option_values(spec, {**filler, **visible(planned)}, spans)
-        connector(name).check_options({**filler, **visible(planned)})
+        check_connection_options(name, visible(planned))
     except OptionError as error:
-        if error.span is None:
-            error.span = spans.get(error.key, span)
+        error.span = spans.get(error.key, span)
         raise
     return name, planned
+
+
+def _belongs_to(kind: str) -> str:
+    user = "source" if is_of_sources(kind) else "sink"
+    return f"it belongs to the {user}: CREATE {user.upper()} … WITH (…)"
 
 
 def _record(snapshot: Snapshot, id_: int, statement: CreateConnection, name: str, kind: str) -> ConnectionRecord:
@@ -129,8 +139,7 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
     )
     kind, planned = check_connection(snapshot, stored, statement.name.span)
     if is_validated:
-        upstream = yield from look(kind, planned)
-        _require_answer(upstream, name, statement.name.span)
+        yield from _require_answer(kind, planned, name, statement.name.span)
     record = _record(snapshot, snapshot.next_id, stored, name, kind)
     change = PutObject(record=record)
     return Plan(
@@ -153,9 +162,21 @@ def _is_validated(statement: CreateConnection) -> bool:
     return True
 
 
-def _require_answer(upstream: Upstream, name: str, span: Span) -> None:
-    if not upstream.is_reachable:
-        require_upstream(upstream, name, span, kind="connection")
+def _require_answer(kind: str, planned: PlannedOptions, name: str, span: Span) -> Asking[None]:
+    """Raises SqlError where nobody answers, or whoever does lets us not in."""
+    if is_of_sources(kind):
+        upstream = yield from look(kind, planned)
+        if not upstream.is_reachable:
+            require_upstream(upstream, name, span, kind="connection")
+        return
+    target = yield from look_at_target(connection_sink(kind), planned, None)
+    if target.error is not None:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f'connection "{name}" does not lead anywhere: {target.error}',
+            span=span,
+            hint="check its address, user and rights; WITH (VALIDATE = false) stores it all the same",
+        )
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
@@ -167,8 +188,8 @@ def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
         name = source.name
     elif statement.kind == "CONNECTION":
         record = find_connection(snapshot, statement.name)
-        upstream = yield from look(record.connector, connection_options(snapshot, record))
-        _require_answer(upstream, record.name, statement.name.span)
+        planned = connection_options(snapshot, record)
+        yield from _require_answer(record.connector, planned, record.name, statement.name.span)
         name = record.name
     elif statement.kind == "SINK":
         sink = find_sink(snapshot, statement.name)
@@ -252,6 +273,15 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
         raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SOURCE {user.name}") from error
 
 
+def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: SinkRecord) -> None:
+    """As _check_user, of a sink."""
+    try:
+        check_sink_options(moved, sink_definition(sink.definition))
+    except SqlError as error:
+        message = f'sink "{sink.name}" does not fit: {error.message}'
+        raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SINK {sink.name}") from error
+
+
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot) -> Asking[Plan]:
     """ALTER CONNECTION: the connection and every dependent's resulting configuration are validated before the commit.
 
@@ -261,7 +291,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     if statement.if_exists and snapshot.find("connection", name) is None:
         return nothing(statement, name, f'connection "{name}" does not exist')
     current = find_connection(snapshot, statement.name)
-    spec = connector(current.connector).spec
+    spec = connection_spec(current.connector)
     merged = altered(statement, connection_definition(current.definition), spec)
     kind, planned = _check_altered(statement, snapshot, merged)
     record = _record(snapshot, current.id, merged, current.name, kind)
@@ -274,8 +304,8 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     sinks = [user for user in using if isinstance(user, SinkRecord)]
     followers: tuple[SourceRecord | SinkRecord, ...] = (*users, *sinks)
     if statement.is_validated:
-        _require_answer((yield from look(kind, planned)), name, statement.name.span)
-    effects = []
+        yield from _require_answer(kind, planned, name, statement.name.span)
+    effects: list[tuple[str, Effect]] = []
     changes: list[Change] = [PutObject(record=record)]
     for user in users:
         _check_user(statement, moved, user)
@@ -284,27 +314,29 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
             user,
             statement.name.span,
             is_validated=statement.is_validated,
-            may_move=may_move(kind, differs),
+            may_move=may_move(spec, differs),
         )
-        effects.append(effect)
+        effects.append((user.name, effect))
         changed = source_record(moved, user, definition_of(user))
         if changed != user:
             changes.append(PutObject(record=changed))
+    doubts = [f"source {source}: {effect.doubt}" for source, effect in effects if effect.doubt]
     for sink in sinks:
-        check_sink_options(moved, sink_definition(sink.definition))
-        target = yield from look_at_sink(moved, sink)
-        if statement.is_validated:
-            require_target(target, sink.name, statement.name.span)
+        _check_sink_user(statement, moved, sink)
         followed = sink_record(moved, sink, sink_definition(sink.definition))
         if followed != sink:
             changes.append(PutObject(record=followed))
-    doubts = tuple(f"source {effect.source.name}: {effect.doubt}" for effect in effects if effect.doubt)
+        if statement.is_validated:
+            require_target((yield from look_at_sink(moved, sink)), sink.name, statement.name.span)
+    if sinks and may_move(spec, differs):
+        other = yield from another_target(kind, connection_options(snapshot, current), planned)
+        doubts += [f"sink {sink.name}: {other}" for sink in sinks if other]
     preview = Preview(
         title=f"ALTER CONNECTION {name}",
         dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(current.id)),
         properties=differs,
-        splits=tuple(split for effect in effects for split in effect.splits),
-        notices=doubts,
+        splits=tuple(split for _, effect in effects for split in effect.splits),
+        notices=tuple(doubts),
     )
     answers = [ObjectChange(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
     answers += [ObjectChange(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in followers]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.connection_kinds import connection_spec
 from rw_sql.connectors.spec import find_option_errors
 from rw_sql.errors import (
     CONNECTOR_IS_FIXED,
@@ -15,15 +15,21 @@ from rw_sql.errors import (
     SqlError,
 )
 from rw_sql.metastore.records import Operation, PutObject
+from rw_sql.plan.connected import (
+    changed_record,
+    check_connected,
+    connected_definition,
+    connected_spec,
+    effect_of_change,
+    find_connected,
+)
 from rw_sql.plan.connection_effects import differences, spell
-from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.lower_connection import lower_alter_connection_options
-from rw_sql.plan.lower_source import nothing, require_upstream, source_record
-from rw_sql.plan.names import find_altered_source, find_connection
-from rw_sql.plan.options import connection_of, connection_options, plan_options, source_options
+from rw_sql.plan.lower_source import nothing
+from rw_sql.plan.names import find_connection
+from rw_sql.plan.options import connection_of, connection_options, plan_options
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.requests import look
-from rw_sql.plan.source_checks import check_source, require_secret
+from rw_sql.plan.source_checks import require_secret
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.alter import merge_options
@@ -38,60 +44,63 @@ from rw_sql.syntax.statements import (
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
+    from rw_sql.plan.connected import Definition
     from rw_sql.plan.requests import Asking
-    from rw_sql.syntax.statements import AlterConnector, CreateSource, Option, Statement
+    from rw_sql.syntax.statements import AlterConnector, Option, Statement
 
 
 def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
     """ALTER … CONNECTOR WITH (…): only what the spec marks alterable; validated with the result, and without a gate."""
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot)
-    return _alter_source(statement, snapshot)
+    return _alter_connected(statement, snapshot)
 
 
-def _alter_source(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
-    source = find_altered_source(snapshot, statement.kind, statement.name)
-    current = definition_of(source)
-    spec = connector(source.connector).spec
+def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+    user = find_connected(snapshot, statement.kind, statement.name)
+    current = connected_definition(user)
+    spec = connected_spec(user)
     _check_options(statement, spec)
     _refuse_those_of_the_connection(statement, snapshot, current)
-    unsafe = AlterSourceUnsafeSet(name=statement.name, set_options=statement.options)
-    _require_alterable(statement, spec, f"connector: {spec.name}", unsafe)
+    of = f"connector: {spec.name}" if statement.kind == "SOURCE" else f"sink: {spec.name}"
+    instead = _one_line(AlterSourceUnsafeSet(name=statement.name, set_options=statement.options))
+    if statement.kind == "SINK":
+        instead = f"DROP SINK {statement.name}, and create it so: what it wrote stays"
+    _require_alterable(statement, spec, of, instead)
     replaced = {other for option in statement.options if (known := spec.option(option.key)) for other in known.instead}
-    merged = merge_options(current, statement.options, tuple(replaced - {option.key for option in statement.options}))
+    gone = tuple(replaced - {option.key for option in statement.options})
+    merged: Definition = merge_options(current, statement.options, gone)
     _check_merged(statement, snapshot, merged)
-    options = plan_options(snapshot, merged)
-    upstream = yield from look(source.connector, options)
-    require_upstream(upstream, source.name, statement.name.span)
-    differs = differences(source_options(snapshot, source), options)
+    change = PutObject(record=changed_record(snapshot, user, merged))
+    yield from effect_of_change(snapshot, user, change, statement.name.span, is_validated=True)
+    differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     if not differs:
-        return nothing(statement, source.name, "the properties have these values already")
-    change = PutObject(record=source_record(snapshot, source, merged))
+        return nothing(statement, user.name, "the properties have these values already")
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, (change,)),
         operation=Operation(
             kind="ALTER CONNECTOR",
             statement=render(statement),
-            objects=(source.name, *(record.name for record in snapshot.dependents_of(source.id))),
+            objects=(user.name, *(record.name for record in snapshot.dependents_of(user.id))),
             changes=(change,),
         ),
-        changes=tuple(ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs),
-        affected=(source.id,),
+        changes=tuple(ObjectChange(object=user.name, change="ALTERED", detail=spell(*each)) for each in differs),
+        affected=(user.id,),
     )
 
 
 def _alter_connection(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
     """RisingWave's ALTER CONNECTION … CONNECTOR WITH: SET, of what its list has."""
     record = find_connection(snapshot, statement.name)
-    spec = connector(record.connector).spec
+    spec = connection_spec(record.connector)
     sets = AlterConnectionOptions(
         name=statement.name,
         changes=(ConnectionChange(verb="SET", options=statement.options),),
         span=statement.span,
     )
     _check_options(statement, spec)
-    _require_alterable(statement, spec, f"connection: {spec.name}", sets)
+    _require_alterable(statement, spec, f"connection: {spec.name}", _one_line(sets))
     return (yield from lower_alter_connection_options(sets, snapshot))
 
 
@@ -104,7 +113,7 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
                 CONNECTOR_IS_FIXED,
                 f'the connector of {statement.kind.lower()} "{name}" cannot change',
                 span=option.span,
-                hint="create another source; views can be made on it while this one runs",
+                hint=f"create another {statement.kind.lower()}, and drop this one once that runs",
             )
         if option.key == "connection" or isinstance(option.value, ConnectionValue):
             is_nested = statement.kind == "CONNECTION"
@@ -131,7 +140,7 @@ def _connection(option: Option) -> str:
     return str(option.value.connection) if isinstance(option.value, ConnectionValue) else "c"
 
 
-def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapshot, current: CreateSource) -> None:
+def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapshot, current: Definition) -> None:
     connection = connection_of(snapshot, current.options)
     taken = {key for key, _ in connection_options(snapshot, connection)} if connection is not None else set()
     for option in statement.options:
@@ -146,7 +155,7 @@ def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapsho
             )
 
 
-def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, instead: Statement) -> None:
+def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, instead: str) -> None:
     """Raises SqlError NOT_ALTERABLE with the statement that changes it. What is not known is left to the checks."""
     for option in statement.options:
         known = spec.option(option.key)
@@ -155,7 +164,7 @@ def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, 
                 NOT_ALTERABLE,
                 f"Field '{option.key}' is not allowed to be altered on the fly for {of}",
                 span=option.span,
-                hint=_one_line(instead),
+                hint=instead,
             )
 
 
@@ -163,11 +172,11 @@ def _one_line(statement: Statement) -> str:
     return " ".join(render(statement).split())
 
 
-def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: CreateSource) -> None:
-    """As check_source; the caret stays in this statement where the fault lies in what was there before."""
+def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
+    """As check_connected; the caret stays in this statement where the fault lies in what was there before."""
     written = [span for option in statement.options for span in (option.span, option.value.span)]
     try:
-        check_source(snapshot, merged)
+        check_connected(snapshot, merged)
     except SqlError as error:
         if error.span not in written:
             error.span = statement.name.span

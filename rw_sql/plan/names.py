@@ -53,21 +53,6 @@ def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
     return record
 
 
-def find_altered_source(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
-    """The source that ``ALTER kind name`` means. Raises SqlError UNDEFINED_OBJECT for what is not of that kind."""
-    if kind != "SOURCE":
-        other = find_relation(snapshot, object_name(name))
-        raise SqlError(
-            UNDEFINED_OBJECT,
-            f'{kind.lower()} "{name.last}" does not exist',
-            span=name.span,
-            hint=f'"{name.last}" is a {spoken(other.kind)}: ALTER {spoken(other.kind).upper()} {name.last} …'
-            if other
-            else None,
-        )
-    return find_source(snapshot, name)
-
-
 def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
     """The materialized view of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
     record = snapshot.find("materialized_view", object_name(name))

@@ -56,8 +56,8 @@ def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> Pl
     return (*shared, *_planned(snapshot, statement.options))
 
 
-def own_options(snapshot: Snapshot, statement: CreateSource) -> PlannedOptions:
-    """The options that a source sets itself."""
+def own_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
+    """The options that a source or sink sets itself."""
     return tuple(_planned(snapshot, statement.options))
 
 

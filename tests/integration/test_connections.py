@@ -7,15 +7,19 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.runtime.secrets import KEY_VARIABLE
 from tests.integration.attached import produce_json, wait_until
+from tests.integration.test_sinks import consumed
 from tests.integration.world import nothing_changes
 from tests.secured import set_scram_password
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
     from tests.secured import Secured
@@ -61,10 +65,12 @@ def secret_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("secret_key")
-def test_passwords_rotate_under_running_sources(session: AttachedSession, secured: Secured, topic_name: str) -> None:
+def test_passwords_rotate_under_running_sources_and_sinks(
+    session: AttachedSession, secured: Secured, topic_name: str, tmp_path: Path
+) -> None:
     names = ["a", "b", "d"]
     topics = [f"{topic_name}.{name}" for name in names]
-    for topic in topics:
+    for topic in (*topics, topic_name):
         create_topic(secured.plain, topic, 1)
     plain = [f'rotated {number}, it\'s "q" \\' for number in range(3)]
     passwords = [password.replace("'", "''") for password in plain]
@@ -86,6 +92,11 @@ def test_passwords_rotate_under_running_sources(session: AttachedSession, secure
     )
     for name, topic in zip(names, topics, strict=True):
         create_source(session, name, topic)
+    session.run(
+        f"CREATE SINK k FROM va WITH (connector = 'kafka', connection = c, topic = '{topic_name}')"
+        " FORMAT PLAIN ENCODE JSON",
+        f"CREATE SINK delta FROM vb WITH (connector = 'deltalake', location = '{tmp_path / 'delta'}')",
+    )
     produce(secured.plain, topics, range(10))
     session.sql("FLUSH")
     before = runs(session)
@@ -94,6 +105,7 @@ def test_passwords_rotate_under_running_sources(session: AttachedSession, secure
         connection("e", "wrong"),
         "ALTER SECRET pw AS 'not it'",
         "ALTER CONNECTION c SET (properties.sasl.password = SECRET wrong)",
+        "ALTER CONNECTION c SET (properties.sasl.password = SECRET wrong), DROP (properties.ssl.ca.location)",
         "ALTER SOURCE a CONNECTOR WITH (properties.client.id = 'x', properties.sasl.password = SECRET wrong)",
     ):
         error = refusal(session, wrong)
@@ -104,7 +116,7 @@ def test_passwords_rotate_under_running_sources(session: AttachedSession, secure
     produce(secured.plain, topics, range(10, 20))
     set_scram_password(secured.plain, user, plain[1])
     session.run(f"ALTER SECRET pw AS '{passwords[1]}'")
-    assert restarted(session, before) == set(names)
+    assert restarted(session, before) == {*names, "k"}
     produce(secured.plain, topics, range(20, 30))
 
     before = runs(session)
@@ -113,11 +125,14 @@ def test_passwords_rotate_under_running_sources(session: AttachedSession, secure
         f"CREATE SECRET other WITH (backend = 'meta') AS '{passwords[2]}'",
         "ALTER CONNECTION c SET (properties.sasl.password = SECRET other)",
     )
-    assert restarted(session, before) == set(names)
+    assert restarted(session, before) == {*names, "k"}
     produce(secured.plain, topics, range(30, 40))
     session.sql("FLUSH")
     for name in names:
         assert session.rows_of(f"v{name}", "id") == [(id_,) for id_ in range(40)]
+    written = DeltaTable(str(tmp_path / "delta")).to_pyarrow_table().column("id").to_pylist()
+    assert sorted(written) == list(range(40))
+    assert {value["id"] for _, value in consumed(secured.plain, topic_name)} == set(range(40))
 
 
 def take_up(session: AttachedSession, source: str, topic: str, offset: int) -> None:
@@ -175,7 +190,8 @@ def test_a_connection_moves_to_another_cluster_and_back_and_to_a_dead_address(
 def test_only_those_restart_whose_configuration_differs(
     session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:
-    create_topic(broker.bootstrap, topic_name, 1)
+    for topic in (topic_name, f"{topic_name}.out"):
+        create_topic(broker.bootstrap, topic, 1)
     at = f"properties.bootstrap.server = '{broker.bootstrap}'"
     session.run(
         f"CREATE CONNECTION c WITH (type = 'kafka', {at})",
@@ -183,10 +199,15 @@ def test_only_those_restart_whose_configuration_differs(
     )
     for name, connection in (("a", "c"), ("b", "c"), ("d", "e")):
         create_source(session, name, topic_name, connection)
+    session.sql(
+        f"CREATE SINK k FROM va WITH (connector = 'kafka', connection = c, topic = '{topic_name}.out')"
+        " FORMAT PLAIN ENCODE JSON"
+    )
     produce(broker.bootstrap, [topic_name], range(5))
     session.sql("FLUSH")
     for statement, who in (
-        ("ALTER CONNECTION c SET (properties.client.id = 'c')", {"a", "b"}),
+        ("ALTER CONNECTION c SET (properties.client.id = 'c')", {"a", "b", "k"}),
+        ("ALTER CONNECTION c SET (properties.fetch.max.bytes = 1000000)", {"a", "b"}),
         ("ALTER CONNECTION c SET (properties.queued.min.messages = 10, properties.fetch.wait.max.ms = 20)", set()),
         ("ALTER SOURCE a SET CONNECTION e", {"a"}),
         ("ALTER SOURCE a SET CONNECTION NONE", set()),

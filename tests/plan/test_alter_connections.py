@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.sink_base import SinkLook
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld
 from tests.plan.test_connections import connected_world, ingest, refused, restarted
 
@@ -266,6 +267,89 @@ def test_a_property_that_one_dependent_sets_itself_changes_nothing() -> None:
     world.run("ALTER SOURCE b UNSAFE SET (properties.client.id = 'mine')")
     error = refused(world, "ALTER CONNECTION c SET (properties.client.id = 'ours')")
     assert error.message == ('source "b" does not fit: property "properties.client.id" is set by connection "c" too')
+
+
+def sink_world() -> CannedWorld:
+    """As connected_world, with a Kafka sink ``k`` on connection ``c``, ``p`` on connection ``pg``, ``own`` on none."""
+    world = connected_world()
+    world.run(
+        "CREATE CONNECTION pg WITH (type = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', user = 'writer')",
+        "CREATE SINK k FROM va WITH (connector = 'kafka', connection = c, topic = 't') FORMAT PLAIN ENCODE JSON",
+        "CREATE SINK p FROM va WITH (connector = 'jdbc', connection = pg, table.name = 't', type = 'append-only')",
+        f"CREATE SINK own FROM va WITH (connector = 'kafka', properties.bootstrap.server = '{HERE}', topic = 't')"
+        " FORMAT PLAIN ENCODE JSON",
+    )
+    return world
+
+
+def sink_job_of(world: CannedWorld, name: str) -> str:
+    return f"sink-{_id(world, name, 'sink')}"
+
+
+def test_an_option_of_readers_alone_leaves_the_sink_of_the_connection_running() -> None:
+    world = sink_world()
+    readers = [ingest(world)[name].job for name in "ab"]
+    assert restarted(world.run("ALTER CONNECTION c SET (properties.fetch.max.bytes = 1000000)")) == readers
+    plan = world.run("ALTER CONNECTION c SET (properties.client.id = 'me')")
+    assert restarted(plan) == [*readers, sink_job_of(world, "k")]
+    assert [(row.object, row.change) for row in plan.changes[1:]] == [(name, "FOLLOWS") for name in "abk"]
+
+
+def test_a_sink_swaps_attaches_and_detaches_like_a_source() -> None:
+    world = with_connection(sink_world(), "e", HERE, "properties.client.id = 'me'")
+    job = sink_job_of(world, "k")
+    plan = world.run("ALTER SINK k SET CONNECTION e")
+    assert not plan.is_unsafe
+    assert restarted(plan) == [job]
+    assert "connection = e" in definition(world, "k", "sink")
+    assert restarted(world.run("ALTER SINK k SET CONNECTION NONE")) == []
+    assert "properties.client.id = 'me'" in definition(world, "k", "sink")
+    assert restarted(world.run("ALTER SINK own SET CONNECTION c")) == []
+    assert [user.name for user in world.snapshot.users_of(_id(world, "c"))] == ["a", "b", "own"]
+
+
+def test_a_sink_that_comes_to_another_cluster_is_an_unsafe_operation() -> None:
+    world = sink_world()
+    world.put_topic("t", (0, 3), at=ELSEWHERE)
+    with_connection(world, "e", ELSEWHERE)
+    plan = world.plan("ALTER SINK k SET CONNECTION e")
+    assert plan.is_unsafe
+    assert plan.preview is not None
+    assert plan.preview.notices == ("OTHER_CLUSTER: what it wrote stays where it was",)
+    world.run("DROP SOURCE a CASCADE", "DROP SOURCE b CASCADE")
+    again = "CREATE SINK k FROM vd WITH (connector = 'kafka', connection = c, topic = 't') FORMAT PLAIN ENCODE JSON"
+    world.run(again)
+    plan = world.plan(f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}')")
+    assert plan.is_unsafe
+    assert plan.preview is not None
+    assert plan.preview.notices == ("sink k: OTHER_CLUSTER: what it wrote stays where it was",)
+
+
+def test_what_one_sink_cannot_use_changes_nothing_anywhere() -> None:
+    world = sink_world()
+    world.run("ALTER SINK k CONNECTOR WITH (properties.client.id = 'mine')")
+    error = refused(world, "ALTER CONNECTION c SET (properties.client.id = 'ours')")
+    assert error.message == 'sink "k" does not fit: property "properties.client.id" is set by connection "c" too'
+
+
+def test_the_safe_path_of_a_sink() -> None:
+    world = sink_world()
+    plan = world.run("ALTER SINK k CONNECTOR WITH (properties.compression.codec = 'zstd')")
+    assert not plan.is_unsafe
+    assert restarted(plan) == [sink_job_of(world, "k")]
+    assert [row.detail for row in plan.changes] == ["properties.compression.codec = zstd (new)"]
+
+
+def test_a_databases_connection_may_change_at_any_time() -> None:
+    world = sink_world()
+    plan = world.run("ALTER CONNECTION pg SET (jdbc.url = 'jdbc:postgresql://other/shop'), DROP (user)")
+    assert not plan.is_unsafe
+    assert restarted(plan) == [sink_job_of(world, "p")]
+    assert [row.change for row in plan.changes] == ["ALTERED", "ALTERED", "FOLLOWS"]
+    world.target = SinkLook(error="other:5432: it does not answer")
+    assert refused(world, "ALTER CONNECTION pg SET (user = 'x')").code == "RW401"
+    assert refused(world, "VALIDATE CONNECTION pg").code == "RW401"
+    world.run("ALTER CONNECTION pg SET (user = 'x') WITH (VALIDATE = false)")
 
 
 def _id(world: CannedWorld, name: str, kind: str = "connection") -> int:

@@ -50,6 +50,14 @@ def refusing_world() -> CannedWorld:
         "ALTER SOURCE d UNSAFE SET (properties.client.id = 'd')",
     )
     world.silent.add(DEAD)
+    world.run(
+        "CREATE CONNECTION pg WITH (type = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', user = 'writer')",
+        "CREATE CONNECTION lake WITH (type = 's3', s3.region = 'eu-central-1')",
+        "CREATE SINK k FROM va WITH (connector = 'kafka', connection = c, topic = 't') FORMAT PLAIN ENCODE JSON",
+        "CREATE SINK p FROM va WITH (connector = 'jdbc', connection = pg, table.name = 't', type = 'append-only')",
+        f"CREATE SINK own FROM va WITH (connector = 'kafka', properties.bootstrap.server = '{HERE}', topic = 't')"
+        " FORMAT PLAIN ENCODE JSON",
+    )
     return world
 
 

@@ -1,0 +1,67 @@
+"""The types of connections: who uses them, and which options they hold. What a spec marks so, its connections take."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.connectors.sink_registry import sink_connector, sink_connector_names
+from rw_sql.connectors.spec import check_option_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.spec import ConnectorSpec
+
+
+@cache
+def connection_types() -> tuple[str, ...]:
+    """What ``type`` of CREATE CONNECTION may be, sorted."""
+    return tuple(sorted({*_sources(), *_sinks()}))
+
+
+def is_of_sources(kind: str) -> bool:
+    """Whether sources use connections of this type: then a look at one tells which cluster it leads to."""
+    return kind in _sources()
+
+
+@cache
+def connection_spec(kind: str) -> ConnectorSpec:
+    """The spec whose options a type of connections takes, as far as they are marked for connections."""
+    return connector(kind).spec if is_of_sources(kind) else sink_connector(_sinks()[kind]).spec
+
+
+def connection_sink(kind: str) -> str:
+    """The sink connector that looks at a connection of a type that no source uses."""
+    return _sinks()[kind]
+
+
+def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
+    """Whether a connection's options fit together. Reaches nobody. Raises OptionError."""
+    spec = connection_spec(kind)
+    # What belongs to the source or sink is not there yet: where it is required, something stands for it.
+    foreign = {
+        option.key: "unset" for option in spec.options.values() if option.is_required and not option.is_of_connection
+    }
+    if "location" in foreign:
+        foreign["location"] = "s3://unset"
+    check_option_values(spec, {**foreign, **options})
+    user = connector(kind) if is_of_sources(kind) else sink_connector(_sinks()[kind])
+    user.check_options({**foreign, **options})
+
+
+@cache
+def _sources() -> frozenset[str]:
+    return frozenset(name for name in connector_names() if _has_connections(connector(name).spec))
+
+
+@cache
+def _sinks() -> Mapping[str, str]:
+    """The types that sinks use, with the first sink of each."""
+    specs = {name: sink_connector(name).spec for name in reversed(sink_connector_names())}
+    return {spec.connection_kind or name: name for name, spec in specs.items() if _has_connections(spec)}
+
+
+def _has_connections(spec: ConnectorSpec) -> bool:
+    return any(option.is_of_connection for option in spec.options.values())
