@@ -131,7 +131,8 @@ SELECT
   operation.before,
   operation.prediction,
   result.outcome,
-  result.duration_ms
+  result.duration_ms,
+  undo.undone_by
 FROM (SELECT * FROM rw_catalog.operations WHERE entry = 'operation') AS operation
 LEFT JOIN (
   SELECT
@@ -141,16 +142,45 @@ LEFT JOIN (
   FROM rw_catalog.operations
   WHERE entry = 'outcome'
   GROUP BY epoch
-) AS result ON operation.epoch = result.epoch;
+) AS result ON operation.epoch = result.epoch
+LEFT JOIN (
+  SELECT CAST(regexp_extract(statement, 'UNDO OPERATION (\\d+)', 1) AS BIGINT) AS epoch, max(epoch) AS undone_by
+  FROM rw_catalog.operations
+  WHERE entry = 'operation' AND kind = 'UNDO OPERATION'
+  GROUP BY 1
+) AS undo ON operation.epoch = undo.epoch;
 
 CREATE VIEW rw_catalog.rw_event_logs AS
 SELECT
   commit_id AS unique_id,
   timestamp_millis(at_ms) AS timestamp,
-  CASE entry WHEN 'operation' THEN kind ELSE 'OUTCOME' END AS event_type,
-  epoch,
-  coalesce(statement, outcome) AS info
-FROM rw_catalog.operations;
+  CASE entry WHEN 'operation' THEN upper(replace(kind, ' ', '_')) ELSE 'OUTCOME' END AS event_type,
+  to_json(named_struct(
+    'epoch', epoch, 'statement', statement, 'objects', objects, 'actor', actor, 'reason', reason, 'is_unsafe', is_unsafe,
+    'outcome', outcome, 'duration_ms', duration_ms
+  )) AS info,
+  epoch
+FROM rw_catalog.operations
+UNION ALL
+SELECT
+  concat(job, '/', run) AS unique_id,
+  timestamp_millis(started_ms) AS timestamp,
+  'JOB_STARTED' AS event_type,
+  to_json(named_struct('job', job, 'run', run, 'epoch', epoch, 'owner', owner)) AS info,
+  epoch
+FROM (SELECT *, row_number() OVER (PARTITION BY job, run ORDER BY seq DESC) AS age FROM rw_catalog.runtime_runs)
+WHERE age = 1
+UNION ALL
+SELECT
+  concat(job, '@', seq) AS unique_id,
+  timestamp_millis(updated_ms) AS timestamp,
+  concat('JOB_', state) AS event_type,
+  to_json(named_struct(
+    'job', job, 'reason', reason, 'last_error', last_error, 'run', run, 'restarts', restarts
+  )) AS info,
+  NULL AS epoch
+FROM rw_catalog.runtime_job_status
+WHERE NOT is_dropped;
 
 CREATE VIEW rw_catalog.rw_jobs AS
 SELECT job, object_id, state, reason, last_error, run, restarts, timestamp_millis(updated_ms) AS updated_at

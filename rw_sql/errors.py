@@ -70,6 +70,9 @@ CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the s
 SPLITS_UNKNOWN = ErrorCode("RW310", "55000", "the source's splits are not known yet")
 NOT_ALTERABLE = ErrorCode("RW311", "0A000", "the property is not one that changes without the word UNSAFE")
 SINK_CANNOT_FOLLOW = ErrorCode("RW320", "0A000", "the sink's target cannot be kept right under its input's changes")
+NOT_IN_A_BLOCK = ErrorCode("RW331", "25001", "the statement cannot run inside of a block")
+BLOCK_ABORTED = ErrorCode("RW332", "25P02", "the block is aborted")
+BLOCK_LEFT_OPEN = ErrorCode("RW333", "25000", "a script ends inside of a block")
 CANNOT_UNDO = ErrorCode("RW330", "55000", "the operation cannot be undone")
 
 UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")

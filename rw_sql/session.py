@@ -31,6 +31,7 @@ from rw_sql.runtime.faults import fault, know_jvm
 from rw_sql.runtime.frames import frame_of
 from rw_sql.runtime.job import cause_line
 from rw_sql.runtime.lease import new_owner_name
+from rw_sql.runtime.metrics import serve_metrics
 from rw_sql.runtime.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.spark_sessions import ORIGINAL_SQL, SparkSessions, leave_dead_jvm
 from rw_sql.runtime.spark_views import SparkViews
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WAREHOUSE_VARIABLE = "RW_SQL_WAREHOUSE"
+METRICS_VARIABLE = "RW_SQL_METRICS"
 DEFAULT_WAREHOUSE = "./rw_warehouse"
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -87,6 +89,7 @@ class _Runtime:
         self.owner = Owner(self.context) if run_jobs else None
         self.executor = Executor(self.context, self.owner)
         self.users = 0
+        self.serves_metrics = False
         self.views: list[SparkViews] = []
         if self.owner is not None:
             self.owner.start()
@@ -143,6 +146,17 @@ class Attached:
         return owner.why_ended if owner is not None else None
 
     @property
+    def block_state(self) -> str | None:
+        """``'open'`` or ``'aborted'`` inside of a BEGIN UNSAFE block, None outside of one."""
+        block = self._state.block
+        return None if block is None else "aborted" if block.is_aborted else "open"
+
+    def abort_block(self) -> None:
+        """After an error inside of a block nothing but ROLLBACK ends it."""
+        if self._state.block is not None:
+            self._state.block.is_aborted = True
+
+    @property
     def ask(self) -> Callable[[Question], bool] | None:
         """Who answers before an unsafe statement."""
         return self._state.ask
@@ -150,6 +164,15 @@ class Attached:
     @ask.setter
     def ask(self, answer: Callable[[Question], bool] | None) -> None:
         self._state.ask = answer
+
+    def serve_metrics(self, where: str) -> int:
+        """Serves the warehouse's figures to Prometheus at ``port`` (of the loopback) or ``host:port``; the port.
+
+        It goes on for as long as the process lives. Raises SqlError INVALID_PARAMETER where it cannot be.
+        """
+        metrics = self._runtime.context.metrics()
+        metrics.samples()
+        return serve_metrics(metrics, where)
 
     def has_object(self, name: Name) -> bool:
         """Whether an object of ours has this name."""
@@ -171,7 +194,13 @@ class Attached:
 
     def route(self, text: str) -> Statement | None:
         """The statement if it is one of ours, None if it is Spark's. Raises SqlError if it is ours and wrong."""
-        return route(text, self) if could_be_ours(text) else None
+        if not could_be_ours(text):
+            return None
+        try:
+            return route(text, self)
+        except SqlError:
+            self.abort_block()
+            raise
 
     def run(self, text: str, statement: Statement) -> DataFrame:
         """Runs one of our statements. Raises SqlError, located in ``text``."""
@@ -282,6 +311,10 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             runtime.run_jobs()
         runtime.users += 1
         attached = Attached(spark, runtime)
+        where = os.environ.get(METRICS_VARIABLE)
+        if where and not runtime.serves_metrics:
+            runtime.serves_metrics = True
+            attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
         _wrap_sql()
         _wrap_shell_sql(spark)
@@ -365,7 +398,12 @@ def _wrap_sql() -> None:
             result: DataFrame = attached.run(sqlQuery, statement)
             return result
         attached.before_spark(sqlQuery)
-        return original(self, sqlQuery)
+        try:
+            return original(self, sqlQuery)
+        except BaseException:
+            # A mistyped RESUME is no statement of ours: committing the rest would leave the source paused.
+            attached.abort_block()
+            raise
 
     setattr(sql, ORIGINAL_SQL, original)
     SparkSession.sql = sql  # type: ignore[method-assign]

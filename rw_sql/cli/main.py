@@ -71,11 +71,16 @@ def shell(warehouse: _Warehouse = None) -> None:
 
 
 @app.command()
-def serve(warehouse: _Warehouse = None) -> None:
+def serve(
+    warehouse: _Warehouse = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics there.")
+    ] = None,
+) -> None:
     """Own a warehouse and run its jobs until SIGTERM or Ctrl-C."""
     from rw_sql.cli.serve import serve_until_told
 
-    serve_until_told(warehouse=warehouse)
+    serve_until_told(warehouse=warehouse, metrics=metrics)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rw_sql.cli.fmt import read_text
 from rw_sql.cli.output import console_for
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.cli.transcript import Transcript
+from rw_sql.errors import BLOCK_LEFT_OPEN, SqlError
+
+if TYPE_CHECKING:
+    from rw_sql.session import Attached
 
 
 def run_file(
@@ -23,5 +29,17 @@ def run_file(
     )
     with spark_for(warehouse) as spark:
         from rw_sql.scripts import run_statements
+        from rw_sql.session import attach
 
         run_statements(spark, text, name, answer=transcript.answer, on_result=transcript.show)
+        require_no_open_block(attach(spark, warehouse), name)
+
+
+def require_no_open_block(attached: Attached, script: str | None) -> None:
+    """Raises SqlError BLOCK_LEFT_OPEN where a script ended inside of a block, which nobody will ever commit."""
+    if attached.block_state is not None:
+        raise SqlError(
+            BLOCK_LEFT_OPEN,
+            f"{script or 'the script'} ends inside of a BEGIN UNSAFE block: nothing of the block was done",
+            hint="COMMIT; at its end does it",
+        )

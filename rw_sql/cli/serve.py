@@ -15,7 +15,7 @@ from rw_sql.cli.output import console_for
 _LOOK_SECONDS = 0.5
 
 
-def serve_until_told(*, warehouse: str | None) -> None:
+def serve_until_told(*, warehouse: str | None, metrics: str | None = None) -> None:
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and gives the lease back.
 
     Where another process owns the warehouse this one stands by and takes over when the other is gone. Ends with status
@@ -37,6 +37,8 @@ def serve_until_told(*, warehouse: str | None) -> None:
     attached = attach(spark, warehouse)
     said: bool | None = None
     try:
+        if metrics is not None:
+            console.print(Text(f"metrics at port {attached.serve_metrics(metrics)}"))
         while not told.is_set() and attached.why_ended is None:
             if attached.is_owner != said:
                 said = attached.is_owner

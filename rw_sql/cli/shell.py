@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from rw_sql.session import Attached, Question, StatementText
 
 _WORDS = """
-    ALTER AS BYTES CONFIRM CREATE CSV DESCRIBE DROP EARLIEST ENCODE EXISTS EXPLAIN FALSE FILE FLUSH FOR FORMAT FROM
-    GROUP HAVING HEADER IF INCLUDE INJECT JOBS JOIN JSON KEY LATEST MATERIALIZED NOT NULL OFFSET OFFSETS OPERATIONS
-    ORDER PARTITION PAUSE PLAIN REASON RESET RESUME SELECT SET SHOW SOURCE SOURCES SPLITS SYSTEM TIMESTAMP TRUE UNSAFE
-    UNSET VALUES VIEW VIEWS WHERE WITH
+    ALTER AS BEGIN BYTES COMMIT CONFIRM CREATE CSV DESCRIBE DROP EARLIEST ENCODE EXISTS EXPLAIN FALSE FILE FLUSH FOR
+    FORMAT FROM GROUP HAVING HEADER IF INCLUDE INJECT JOBS JOIN JSON KEY LATEST MATERIALIZED NOT NULL OFFSET OFFSETS
+    OPERATIONS ORDER PARTITION PAUSE PLAIN REASON RESET RESUME ROLLBACK SELECT SET SHOW SOURCE SOURCES SPLITS SYSTEM
+    TIMESTAMP TRUE UNDO UNSAFE UNSET VALUES VIEW VIEWS WHERE WITH
 """
 KEYWORDS = tuple(_WORDS.split())
 _WORD = re.compile(r"[\w$.]*$")
@@ -134,7 +134,7 @@ def _read_and_run(console: Console, attached: Attached) -> None:
     while True:
         try:
             with patch_stdout(raw=True):
-                text = prompt.prompt("rw_sql> ").strip()
+                text = prompt.prompt(prompt_of(attached.block_state)).strip()
         except KeyboardInterrupt:
             continue
         except EOFError:
@@ -148,6 +148,11 @@ def _read_and_run(console: Console, attached: Attached) -> None:
                 console.print(Text(_HELP))
             case _:
                 run_typed(console, attached.spark, text)
+
+
+def prompt_of(block: str | None) -> str:
+    """The prompt, with psql's sign for an open block or an aborted one."""
+    return {None: "rw_sql> ", "open": "rw_sql*> ", "aborted": "rw_sql!> "}[block]
 
 
 def known_names(attached: Attached) -> list[str]:

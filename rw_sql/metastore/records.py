@@ -319,3 +319,21 @@ class NotedPosition:
     epoch: int
     run: int
     log_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A source whose reader stands still while one COMMIT of a block runs.
+
+    ``epoch`` is that of the catalog it is committed on; ``pid`` is of ``host``. ``is_taken``: the reader has stopped.
+    """
+
+    hold: str
+    source_id: int
+    epoch: int
+    host: str
+    pid: int
+    process_start: str
+    expires_ms: int
+    is_taken: bool = False
+    is_released: bool = False

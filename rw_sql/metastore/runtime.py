@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rw_sql.metastore.projections import newest_rows
-from rw_sql.metastore.records import JobStatus, Lease, NotedPosition, Run
+from rw_sql.metastore.records import Hold, JobStatus, Lease, NotedPosition, Run
 from rw_sql.metastore.table import Moved, StoredTable, join
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ def _all(rows: list[_Row]) -> list[_Row]:
 
 def _present(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if not row["is_dropped"]]
+
+
+def _unreleased(rows: list[_Row]) -> list[_Row]:
+    return [row for row in rows if not row["is_released"]]
 
 
 def _newest_runs(rows: list[_Row]) -> list[_Row]:
@@ -234,6 +238,30 @@ class RuntimeFacts:
             if of_fragment == fragment
         }
 
+    def take_holds(self, holds: Sequence[Hold]) -> None:
+        """Adds holds."""
+        self._holds().write(lambda _: [_values(hold) for hold in holds])
+
+    def holds(self) -> tuple[Hold, ...]:
+        """The holds that were not released."""
+        rows = self._holds().rows().values()
+        return tuple(Hold(**_chosen(Hold, row)) for row in rows if not row["is_released"])
+
+    def acknowledge_holds(self, holds: Sequence[Hold]) -> None:
+        """Says that the readers of these holds have stopped."""
+        self._change_holds(holds, is_taken=True)
+
+    def release_hold(self, holds: Sequence[Hold]) -> None:
+        """Ends holds."""
+        self._change_holds(holds, is_released=True)
+
+    def _change_holds(self, holds: Sequence[Hold], **values: bool) -> None:
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            rows = [present.get((hold.hold, hold.source_id)) for hold in holds]
+            return [{**row, **values} for row in rows if row is not None and not row["is_released"]]
+
+        self._holds().write(choose)
+
     def _by_job(self, rows: Mapping[_Key, _Row]) -> dict[str, dict[int, Run]]:
         cached = self._runs
         if cached is None or cached[0] is not rows:
@@ -259,15 +287,18 @@ class RuntimeFacts:
     def _statuses(self) -> KeyedTable:
         return self._open("runtime_job_status", ("job",), _present)
 
+    def _holds(self) -> KeyedTable:
+        return self._open("runtime_holds", ("hold", "source_id"), _unreleased)
+
     def _positions(self) -> KeyedTable:
         return self._open("runtime_positions", ("fragment", "split"), _all)
 
 
-def _values(record: JobStatus | NotedPosition | Lease) -> _Row:
+def _values(record: JobStatus | NotedPosition | Lease | Hold) -> _Row:
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
-def _chosen(record: type[JobStatus | NotedPosition | Lease], row: _Row) -> _Row:
+def _chosen(record: type[JobStatus | NotedPosition | Lease | Hold], row: _Row) -> _Row:
     return {f.name: row[f.name] for f in fields(record)}
 
 

@@ -12,6 +12,7 @@ from rw_sql.plan.preview import render_preview
 from rw_sql.syntax import render
 
 if TYPE_CHECKING:
+    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.plan import Plan
 
@@ -33,13 +34,13 @@ class Question:
     unallowed: tuple[str, ...] = ()
 
 
-def require_switch(snapshot: Snapshot, plan: Plan) -> None:
+def require_switch(snapshot: Snapshot, span: Span) -> None:
     """Raises SqlError UNSAFE_OPERATIONS_OFF unless ``enable_unsafe_ops`` is on."""
     if snapshot.parameter(SWITCH) != "true":
         raise SqlError(
             UNSAFE_OPERATIONS_OFF,
             "unsafe operations are switched off in this warehouse",
-            span=plan.statement.span,
+            span=span,
             hint=f"ALTER SYSTEM SET {SWITCH} = true",
         )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.plan.continuity import lower_show_source_continuity
+from rw_sql.plan.lower_block import lower_unsafe_block
 from rw_sql.plan.lower_connection import (
     lower_alter_connection_options,
     lower_create_connection,
@@ -17,6 +20,7 @@ from rw_sql.plan.lower_secret import lower_alter_secret, lower_create_secret, lo
 from rw_sql.plan.lower_session import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.lower_set_connection import lower_alter_set_connection
 from rw_sql.plan.lower_sink import lower_create_sink, lower_drop_sink, lower_pause_sink, lower_resume_sink
+from rw_sql.plan.lower_skip import lower_skip_record
 from rw_sql.plan.lower_source import (
     lower_create_source,
     lower_drop_source,
@@ -32,6 +36,7 @@ from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.show import (
     lower_describe,
     lower_show_create,
+    lower_show_metrics,
     lower_show_objects,
     lower_show_unsafe_operations,
 )
@@ -77,6 +82,10 @@ def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = 
             return lower_reset_source_splits(statement, snapshot)
         case ast.InjectSourceOffsets():
             return lower_inject_source_offsets(statement, snapshot)
+        case ast.SkipRecord():
+            return lower_skip_record(statement, snapshot)
+        case ast.UnsafeBlock():
+            return lower_unsafe_block(statement, snapshot, partial(lower, query_dialect=query_dialect))
         case ast.UndoOperation():
             return lower_undo_operation(statement, snapshot)
         case ast.CreateMaterializedView():
@@ -117,6 +126,10 @@ def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = 
             return lower_show_objects(statement, snapshot)
         case ast.ShowSourceSplits():
             return lower_show_source_splits(statement, snapshot)
+        case ast.ShowSourceContinuity():
+            return lower_show_source_continuity(statement, snapshot)
+        case ast.ShowMetrics():
+            return lower_show_metrics(statement, snapshot)
         case ast.ShowUnsafeOperations():
             return lower_show_unsafe_operations(statement, snapshot)
         case ast.ShowCreate():
@@ -125,6 +138,10 @@ def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = 
             return lower_describe(statement, snapshot)
         case ast.Flush():
             return _told(statement, "waits until every record there is now has reached every running view")
+        case ast.BeginUnsafe():
+            return _told(statement, "begins a block: statements are collected, and done as one operation at COMMIT")
+        case ast.Commit() | ast.Rollback():
+            return _told(statement, "ends a BEGIN UNSAFE block; there is none in progress")
         case ast.Confirm():
             return _told(statement, "runs the refused statement that the token belongs to, if nothing has moved since")
         case _:

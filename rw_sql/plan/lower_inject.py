@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import Connector, Upstream
+    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.inject_targets import Wanted
@@ -41,7 +42,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
     source = find_source(snapshot, statement.name)
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
-    yield from _require_stopped(statement, snapshot, source)
+    yield from require_stopped(statement.name.span, snapshot, source)
     splits = named_splits(snapshot, source, snapshot.splits(fragment))
     if not splits:
         raise SqlError(
@@ -84,13 +85,14 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
     return (yield from _plan(statement, ground, states, wish.notices))
 
 
-def _require_stopped(statement: InjectSourceOffsets, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
+def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
+    """Raises SqlError SOURCE_IS_RUNNING unless a source is paused and its reader has stopped."""
     hint = f"PAUSE SOURCE {source.name} first, RESUME SOURCE {source.name} afterwards"
     if not holds_of(snapshot, source.id):
         raise SqlError(
             SOURCE_IS_RUNNING,
             f'source "{source.name}" must be paused to take offsets',
-            span=statement.name.span,
+            span=span,
             hint=hint,
         )
     statuses = yield from job_statuses()
@@ -99,7 +101,7 @@ def _require_stopped(statement: InjectSourceOffsets, snapshot: Snapshot, source:
         raise SqlError(
             SOURCE_IS_RUNNING,
             f'source "{source.name}" is paused in the catalog, but its job still runs',
-            span=statement.name.span,
+            span=span,
             hint="SHOW JOBS tells when it has stopped; then run this again",
         )
 

@@ -14,15 +14,15 @@ from rw_sql.metastore.records import (
     Operation,
     PauseRecord,
     PutObject,
+    SinkRecord,
     SourceRecord,
     StoredState,
 )
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.lower_source import ALL_SOURCES, source_record
-from rw_sql.plan.moves import answers_of, in_one, move_of, touched_sources
-from rw_sql.plan.names import spoken
-from rw_sql.plan.options import SecretReference, connection_options, shown
-from rw_sql.plan.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.moves import answers_of, connection_answers, connection_part, in_one, move_of, touched_sources
+from rw_sql.plan.options import SecretReference, connection_options
+from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.prediction import prediction_from_json, prediction_to_json
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import Asking, operations, positions, positions_before
@@ -32,7 +32,7 @@ from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import UndoOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.codec import BeforeImage
@@ -91,8 +91,8 @@ def _why_never(record: OperationRecord) -> str | None:
         kinds = {found.kind for found in (old, new) if found is not None}
         if kinds <= {"pause"}:
             continue
-        if old is None or new is None or not kinds <= {"source", "connection"}:
-            return "only what moves, pauses or alters sources and connections can be undone"
+        if old is None or new is None or not kinds <= {"source", "connection", "sink"}:
+            return "only what moves, pauses or alters sources, sinks and connections can be undone"
     return None
 
 
@@ -218,12 +218,19 @@ def _checked(statement: UndoOperation, snapshot: Snapshot, changes: tuple[Change
             made = source_record(then, source, definition_of(source))
             if source.id in by_id or made != source:
                 by_id[source.id] = made
+        _require_used(then, by_id.values())
     except SqlError as error:
         raise _refused(statement, error.message, error.hint) from error
     except ValueError as error:
         raise _refused(statement, str(error)) from error
     others = tuple(change for change in changes if not isinstance(change, PutObject))
     return (*others, *(PutObject(record=record) for record in by_id.values()))
+
+
+def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
+    for record in records:
+        if isinstance(record, SinkRecord) and any(then.get(used) is None for used in record.uses):
+            raise ValueError(f'sink "{record.name}" used a connection or secret that was dropped since')
 
 
 def _plan(
@@ -245,17 +252,14 @@ def _plan(
         moves.append((yield from move_of(snapshot, then, source_id, f"source {name}")))
     _require_readable(statement, moves)
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
-    parts = [_connection_part(snapshot, then, connection) for connection in connections]
+    parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
     holds = _hold_answers(snapshot, before)
-    if not parts:
-        parts = [Preview(title=title, notices=tuple(f"{row.object}: {row.change.lower()}" for row in holds))]
-    if len(moves) == 1 and len(parts) == 1:
-        title += f" of source {moves[0].source.name}"
-    preview = in_one(title, tuple(parts))
+    told = () if parts else tuple(f"{row.object}: {row.change.lower()}" for row in holds)
+    preview = in_one(title, tuple(parts), told)
     is_unsafe = record.is_unsafe or bool(fragments) or any(move.doubt for move in moves)
     answers = (
-        *(row for connection in connections for row in _connection_answers(snapshot, then, connection)),
+        *(row for connection in connections for row in connection_answers(snapshot, then, connection)),
         *(row for move in moves for row in answers_of(move)),
         *holds,
     )
@@ -295,34 +299,6 @@ def _require_readable(statement: UndoOperation, moves: Sequence[Move]) -> None:
                 f'the upstream of source "{name}" no longer has what it would go on with: {listed}',
                 f"INJECT SOURCE OFFSETS {name} takes offsets that it has, RESET SOURCE SPLITS {name} finds its splits",
             )
-
-
-def _connection_part(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> Preview:
-    return Preview(
-        title=f"connection {connection.name}",
-        dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(connection.id)),
-        properties=_connection_changes(snapshot, then, connection),
-    )
-
-
-def _connection_changes(
-    snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord
-) -> tuple[tuple[str, str, str], ...]:
-    now = snapshot.get(connection.id)
-    old = shown(connection_options(snapshot, now)) if isinstance(now, ConnectionRecord) else {}
-    new = shown(connection_options(then, connection))
-    return tuple(
-        (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
-    )
-
-
-def _connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ObjectChange, ...]:
-    return tuple(
-        ObjectChange(
-            object=connection.name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})"
-        )
-        for key, old, new in _connection_changes(snapshot, then, connection)
-    )
 
 
 def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ObjectChange, ...]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.metastore.records import FORGOTTEN, SourceRecord
+from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, SourceRecord
 from rw_sql.plan.definitions import definition_of, listed_options
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
 from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.names import spoken
-from rw_sql.plan.options import source_options
+from rw_sql.plan.options import connection_options, shown, source_options
 from rw_sql.plan.plan import ObjectChange, Preview
 from rw_sql.plan.prediction import SourcePrediction, predicted
 from rw_sql.plan.requests import Asking, look_closely, positions
@@ -171,19 +171,14 @@ def _broken(
     return tuple(broken)
 
 
-def in_one(title: str, parts: tuple[Preview, ...]) -> Preview:
-    """One preview of several sources; of a single one, that one under this title."""
+def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:
+    """One preview of several objects; of a single one, that one under this title and its own."""
+    if not parts:
+        return Preview(title=title, notices=notices)
     if len(parts) == 1:
         (part,) = parts
-        return Preview(
-            title=title,
-            epoch=part.epoch,
-            dependents=part.dependents,
-            properties=part.properties,
-            splits=part.splits,
-            notices=part.notices,
-        )
-    return Preview(title=title, parts=parts)
+        return replace(part, title=f"{title} of {part.title}", notices=(*part.notices, *notices))
+    return Preview(title=title, parts=parts, notices=notices)
 
 
 def answers_of(move: Move) -> tuple[ObjectChange, ...]:
@@ -203,3 +198,33 @@ def answers_of(move: Move) -> tuple[ObjectChange, ...]:
             rows.append(ObjectChange(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}"))
     rows += [ObjectChange(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
     return tuple(rows)
+
+
+def connection_part(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> Preview:
+    """The part of a preview that tells what becomes of a connection."""
+    return Preview(
+        title=f"connection {connection.name}",
+        dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(connection.id)),
+        properties=_connection_changes(snapshot, then, connection),
+    )
+
+
+def _connection_changes(
+    snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord
+) -> tuple[tuple[str, str, str], ...]:
+    now = snapshot.get(connection.id)
+    old = shown(connection_options(snapshot, now)) if isinstance(now, ConnectionRecord) else {}
+    new = shown(connection_options(then, connection))
+    return tuple(
+        (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
+    )
+
+
+def connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ObjectChange, ...]:
+    """What a statement says it changed of a connection."""
+    return tuple(
+        ObjectChange(
+            object=connection.name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})"
+        )
+        for key, old, new in _connection_changes(snapshot, then, connection)
+    )

@@ -18,12 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedSplit:
-    """One split of a preview: the next record before and after, and the verdict in the preview's words."""
+    """One split of a preview: the next record before and after, the verdict in the preview's words, and its counts.
+
+    Where not ``is_exact`` the counts are the most that can come.
+    """
 
     split: str
     old: int | None
     new: int | None
     verdict: str
+    duplicates: int = 0
+    gaps: int = 0
+    is_exact: bool = True
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether offsets before and after say nothing of each other: another topic, cluster or life of the topic."""
+        return self.verdict.startswith("UNKNOWN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +57,15 @@ def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> Sour
         log_version=stands.log_version,
         stood={split: kind.encode_state(state) for split, state in stands.states.items()},
         splits=tuple(
-            PredictedSplit(split=split.split, old=split.old, new=split.new, verdict=split.verdict)
+            PredictedSplit(
+                split=split.split,
+                old=split.old,
+                new=split.new,
+                verdict=split.verdict,
+                duplicates=split.duplicates,
+                gaps=split.gaps,
+                is_exact=split.is_exact,
+            )
             for split in preview.splits
         ),
     )
@@ -58,11 +77,15 @@ def prediction_to_json(by_source: Mapping[int, SourcePrediction]) -> str:
         str(source_id): {
             "log_version": found.log_version,
             "stood": dict(found.stood),
-            "splits": [[split.split, split.old, split.new, split.verdict] for split in found.splits],
+            "splits": [_split_to_list(split) for split in found.splits],
         }
         for source_id, found in by_source.items()
     }
     return json.dumps({"sources": body}, separators=(",", ":"), ensure_ascii=False)
+
+
+def _split_to_list(split: PredictedSplit) -> list[object]:
+    return [split.split, split.old, split.new, split.verdict, split.duplicates, split.gaps, split.is_exact]
 
 
 def prediction_from_json(text: str | None) -> dict[int, SourcePrediction]:
@@ -74,8 +97,10 @@ def prediction_from_json(text: str | None) -> dict[int, SourcePrediction]:
             log_version=body["log_version"],
             stood=body["stood"],
             splits=tuple(
-                PredictedSplit(split=split, old=old, new=new, verdict=verdict)
-                for split, old, new, verdict in body["splits"]
+                PredictedSplit(
+                    split=split, old=old, new=new, verdict=verdict, duplicates=duplicates, gaps=gaps, is_exact=is_exact
+                )
+                for split, old, new, verdict, duplicates, gaps, is_exact in body["splits"]
             ),
         )
         for source_id, body in json.loads(text)["sources"].items()

@@ -20,9 +20,8 @@ def render_preview(preview: Preview) -> str:
     if preview.epoch is not None:
         lines.append(f"  as of epoch {preview.epoch}")
     if preview.parts:
-        return "\n".join(
-            [*lines, *(f"  {line}" for part in preview.parts for line in render_preview(part).splitlines())]
-        )
+        lines += [f"  {line}" for part in preview.parts for line in render_preview(part).splitlines()]
+        return "\n".join([*lines, *(f"  note: {notice}" for notice in preview.notices)])
     lines.append("  dependents: " + (", ".join(preview.dependents) or "none"))
     if preview.properties:
         lines.append("  properties:")

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.connectors.sink_base import SinkLook, SinkShape
+from rw_sql.errors import SqlError
 from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, StoredState
 from rw_sql.plan.options import PlannedOptions
 from rw_sql.plan.ranges import ReadLife
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +195,50 @@ class ReadPositionsBefore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadMetrics:
+    """Every figure that the metrics' port serves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One figure: its name, its labels and its value."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCommittedRanges:
+    """What the commits of a source's log say was read, in the order of the log."""
+
+    source_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedRanges:
+    """One commit: the epoch that its run started at, and the offsets ``[start, end)`` it read per split.
+
+    ``lives`` are the cluster and the incarnation that a split was read in, where the commit says so.
+    """
+
+    epoch: int
+    ranges: Mapping[str, tuple[int, int]]
+    lives: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsIf:
+    """A request that is answered as if the catalog were ``snapshot``, which follows from statements not committed yet.
+
+    A source that only these hold counts as stopped.
+    """
+
+    snapshot: Snapshot
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureLags:
     """Per job, how many records it is behind (None where that cannot be told)."""
 
@@ -247,6 +295,9 @@ Request = (
     | ReadJobStatuses
     | ReadOperations
     | ReadPositionsBefore
+    | ReadCommittedRanges
+    | ReadMetrics
+    | AsIf
     | MeasureLags
     | AnalyzeQuery
 )
@@ -361,6 +412,32 @@ def operations(
 def positions_before(source_id: int, epoch: int, stood: tuple[StoredState, ...]) -> Asking[dict[str, SplitState]]:
     """Asks where splits stood when an operation took hold."""
     return _answer(dict, (yield ReadPositionsBefore(source_id=source_id, epoch=epoch, stood=stood)))
+
+
+def committed_ranges(source_id: int) -> Asking[tuple[CommittedRanges, ...]]:
+    """Asks what the commits of a source's log say was read."""
+    return _answer(tuple, (yield ReadCommittedRanges(source_id=source_id)))
+
+
+def metrics() -> Asking[tuple[Sample, ...]]:
+    """Asks for every figure."""
+    return _answer(tuple, (yield ReadMetrics()))
+
+
+def as_if(snapshot: Snapshot, asking: Asking[T]) -> Asking[T]:
+    """Drives a lowering whose requests are answered as if the catalog were ``snapshot``."""
+    try:
+        request = next(asking)
+        while True:
+            try:
+                answer = yield AsIf(snapshot=snapshot, request=request)
+            except SqlError as error:
+                request = asking.throw(error)
+            else:
+                request = asking.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 def lags() -> Asking[dict[str, int | None]]:

@@ -10,6 +10,7 @@ from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, sink_job, view_job
+from rw_sql.plan.lower_undo import History, undo_statement
 from rw_sql.plan.names import (
     SCHEMA_ALIAS,
     find_connection,
@@ -24,7 +25,7 @@ from rw_sql.plan.names import (
 from rw_sql.plan.options import connection_options, shown
 from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.queries import schema_columns
-from rw_sql.plan.requests import Asking, job_statuses, lags, operations
+from rw_sql.plan.requests import Asking, job_statuses, lags, metrics, operations
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import (
         Describe,
         ShowCreate,
+        ShowMetrics,
         ShowObjects,
         ShowUnsafeOperations,
         Statement,
@@ -250,8 +252,13 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
 
 
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW UNSAFE OPERATIONS [FOR n]: the audit, newest first. ``n`` may be a dropped source's name."""
+    """SHOW UNSAFE OPERATIONS [FOR n]: the audit, newest first. ``n`` may be a dropped source's name.
+
+    ``undo`` is the statement that would take an operation back; it says itself whether it can now.
+    """
     name = object_name(statement.name) if statement.name else None
+    records = yield from operations(is_unsafe=True, object_name=name)
+    history = History.of(records)
     rows: list[tuple[object, ...]] = [
         (
             record.epoch,
@@ -263,8 +270,10 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
             record.reason,
             record.outcome,
             record.duration_ms,
+            record.plan,
+            undo_statement(record, history),
         )
-        for record in (yield from operations(is_unsafe=True, object_name=name))
+        for record in records
     ]
     columns = (
         ("operation", "BIGINT"),
@@ -276,8 +285,19 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
         ("reason", "STRING"),
         ("outcome", "STRING"),
         ("duration_ms", "BIGINT"),
+        ("plan", "STRING"),
+        ("undo", "STRING"),
     )
     return _plan(statement, columns, rows)
+
+
+def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW METRICS: what the metrics' port serves, one row a figure."""
+    rows: list[tuple[object, ...]] = [
+        (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
+        for sample in (yield from metrics())
+    ]
+    return _plan(statement, (("name", "STRING"), ("labels", "STRING"), ("value", "DOUBLE")), rows)
 
 
 def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Metastore, Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.options import PlannedOptions, SecretReference
+    from rw_sql.runtime.metrics import Metrics
     from rw_sql.runtime.spark_sessions import SparkSessions
     from rw_sql.runtime.storage import Warehouse
 
@@ -38,6 +39,14 @@ class Context:
     sessions: SparkSessions
     owner: str
     applied: Applied = field(default_factory=Applied)
+    made: dict[str, Metrics] = field(default_factory=dict, repr=False, compare=False)
+
+    def metrics(self) -> Metrics:
+        """The warehouse's figures."""
+        from rw_sql.runtime.metrics import Metrics
+
+        found = self.made.get("metrics")
+        return found if found is not None else self.made.setdefault("metrics", Metrics(self))
 
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()

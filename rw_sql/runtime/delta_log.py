@@ -176,6 +176,22 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
     return rows
 
 
+def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
+    """How many rows a commit adds as new data; with a ``column``, those in which it is not null.
+
+    Files whose statistics do not say count as nothing.
+    """
+    found = 0
+    for action in actions:
+        add = action.get("add")
+        if add is None or not add.get("dataChange", True) or not add.get("stats"):
+            continue
+        stats = json.loads(add["stats"])
+        nulls = 0 if column is None else stats.get("nullCount", {}).get(column)
+        found += 0 if nulls is None else int(stats.get("numRecords", 0)) - int(nulls)
+    return found
+
+
 def has_new_data(actions: list[dict[str, Any]]) -> bool:
     """Whether a commit adds rows (a fence and maintenance do not)."""
     return any(action["add"].get("dataChange", True) for action in actions if "add" in action)

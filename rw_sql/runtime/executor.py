@@ -5,17 +5,23 @@ from __future__ import annotations
 import getpass
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import INVALID_CONFIRMATION, SqlError
+from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, SqlError
 from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.desired import ingest_spec
 from rw_sql.plan.explain import explain_table
 from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
 from rw_sql.plan.lower import lower
+from rw_sql.plan.lower_block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.parameters import SESSION_PARAMETERS
 from rw_sql.plan.plan import ObjectChange, Plan, Table
+from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
+from rw_sql.runtime.holds import release_hold, take_hold
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.world import World
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Hold, Operation
     from rw_sql.plan.gate import Question
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.owner import Owner
@@ -40,6 +47,7 @@ _HOLDS = (
     ast.PauseSink,
     ast.ResumeSink,
     ast.UndoOperation,
+    ast.UnsafeBlock,
 )
 _UNSAFE = (
     ast.AlterSourceUnsafeSet,
@@ -47,13 +55,24 @@ _UNSAFE = (
     ast.InjectSourceOffsets,
     ast.AlterConnectionOptions,
     ast.AlterSetConnection,
+    ast.SkipRecord,
     ast.UndoOperation,
+    ast.UnsafeBlock,
 )
 
 
 @dataclass(slots=True)
+class Block:
+    """An open BEGIN UNSAFE block: the statements so far. After an error nothing but ROLLBACK ends it."""
+
+    reason: str | None
+    statements: list[ast.Statement] = field(default_factory=list)
+    is_aborted: bool = False
+
+
+@dataclass(slots=True)
 class SessionState:
-    """What one attached session knows: its parameters, what it refused and showed, and who can be asked.
+    """What one attached session knows: its parameters, what it refused and showed, who can be asked, and its block.
 
     ``ask`` is None where nobody can answer.
     """
@@ -63,6 +82,7 @@ class SessionState:
     shown: dict[str, Plan] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
     ask: Callable[[Question], bool] | None = None
+    block: Block | None = None
 
     def parameter(self, name: str) -> str:
         """A session parameter's value."""
@@ -87,7 +107,16 @@ class Executor:
         Raises SqlError, and then nothing was changed, unless the error itself says that the statement is committed.
         """
         self._context.sessions.require_alive()
+        if session.block is not None:
+            return self._run_inside(statement, session, session.block)
         match statement:
+            case ast.BeginUnsafe(reason=reason):
+                require_switch(self._context.metastore.snapshot(), statement.span)
+                session.block = Block(reason=reason)
+                detail = "statements are collected until COMMIT; ROLLBACK forgets them"
+                return _rows((ObjectChange(object="", change="BEGIN", detail=detail),))
+            case ast.Commit() | ast.Rollback():
+                return _rows((ObjectChange(object="", change="NOTICE", detail="there is no block in progress"),))
             case ast.Explain(statement=inner):
                 _, plan = self._plan(inner, session)
                 return explain_table(plan)
@@ -98,6 +127,59 @@ class Executor:
                 return self._confirm(statement, session)
             case _:
                 return self._run(statement, session)
+
+    def _run_inside(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
+        """One statement inside of a block. An error aborts the block."""
+        if isinstance(statement, ast.Rollback):
+            session.block = None
+            return _rows((ObjectChange(object="", change="ROLLBACK", detail="nothing was changed"),))
+        if block.is_aborted:
+            ends = isinstance(statement, ast.Commit)
+            if ends:
+                session.block = None
+            raise SqlError(
+                BLOCK_ABORTED,
+                "the block was aborted by an error: nothing of it was done"
+                if ends
+                else "the block is aborted: statements are ignored until ROLLBACK",
+                span=statement.span,
+                hint="BEGIN UNSAFE begins another one" if ends else "ROLLBACK",
+            )
+        if isinstance(statement, ast.Commit):
+            # Whatever comes of it, the block is over; a refusal's token stands for it.
+            session.block = None
+            return self._run(_whole(block, statement), session)
+        try:
+            return self._collect(statement, session, block)
+        except BaseException:
+            block.is_aborted = True
+            raise
+
+    def _collect(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
+        """Checks a statement on what those before it come to, and keeps it for COMMIT. What only shows is answered."""
+        match statement:
+            case ast.BeginUnsafe():
+                detail = "there is a block in progress already"
+                return _rows((ObjectChange(object="", change="NOTICE", detail=detail),))
+            case ast.Explain(statement=ast.Commit()):
+                _, plan = self._plan(_whole(block, statement), session)
+                return explain_table(plan)
+            case ast.SetParameter():
+                return self._run(statement, session)
+        shown = statement.statement if isinstance(statement, ast.Explain) else statement
+        is_shown = isinstance(shown, SHOWN_INSIDE) or shown is not statement
+        if not isinstance(shown, SHOWN_INSIDE):
+            require_inside(shown)
+        snapshot = self._context.metastore.snapshot()
+        dialect = session.parameter("query_dialect")
+        plan = World(self._context, snapshot).run(
+            lower_inside(tuple(block.statements), shown, snapshot, partial(lower, query_dialect=dialect))
+        )
+        if is_shown:
+            return explain_table(plan) if plan.table is None or shown is not statement else plan.table
+        block.statements.append(statement)
+        answer = ObjectChange(object="", change="NOTICE", detail="collected: it is done at COMMIT")
+        return _rows((*plan.changes, answer))
 
     def _plan(self, statement: ast.Statement, session: SessionState) -> tuple[Snapshot, Plan]:
         snapshot = self._context.metastore.snapshot()
@@ -136,42 +218,66 @@ class Executor:
         """Runs a statement; ``shown`` is its plan as it was shown to whoever confirmed it."""
         started = time.monotonic()
         said_yes = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
-        agreed = set(session.confirmed)
+        agreed: set[str] = set()
         for attempt in range(1, _ATTEMPTS + 1):
-            snapshot, plan = self._plan_as(shown, agreed) or self._plan(statement, session)
-            if plan.table is not None:
-                return plan.table
-            if plan.session is not None:
-                _set_parameter(session, *plan.session)
-            if plan.operation is None:
-                return _rows(plan.changes)
-            fault("statement.planned")
-            if plan.is_unsafe:
-                self._pass_gate(snapshot, plan, session, agreed, said_yes=said_yes)
-            operation = replace(plan.operation, actor=plan.operation.actor or _user())
-            self._context.sessions.require_alive()
-            fault("statement.before_commit")
+            held_at, holds = self._hold(statement, session)
             try:
+                snapshot, plan = self._plan_as(shown, session.confirmed) or self._plan(statement, session)
+                if held_at not in (None, snapshot.epoch):
+                    raise ConcurrentCommit(snapshot.epoch, held_at or 0)
+                if plan.table is not None:
+                    return plan.table
+                if plan.session is not None:
+                    _set_parameter(session, *plan.session)
+                if plan.operation is None:
+                    return _rows(plan.changes)
+                fault("statement.planned")
+                if plan.is_unsafe:
+                    self._pass_gate(snapshot, plan, session, agreed, said_yes=said_yes)
+                operation = replace(plan.operation, actor=plan.operation.actor or _user())
+                self._context.sessions.require_alive()
+                fault("statement.before_commit")
                 committed = self._context.metastore.commit(operation, based_on=snapshot)
             except ConcurrentCommit:
                 if attempt == _ATTEMPTS:
                     raise
                 continue
+            finally:
+                release_hold(self._context, holds, self._wake)
             fault("statement.after_commit")
+            _log_commit(plan, operation, committed.epoch)
             return _rows((*plan.changes, *self._finish(plan, committed.epoch, session, started)))
         raise AssertionError("the last attempt returns or raises")
+
+    def _hold(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[Hold, ...]]:
+        """Stops the readers that a block moves, so that what its preview says of them holds when it is committed.
+
+        Returns the epoch that this is for, with the holds; None for a statement that is no block.
+        """
+        if not isinstance(statement, ast.UnsafeBlock):
+            return None, ()
+        snapshot, plan = self._plan(statement, session)
+        require_switch(snapshot, statement.span)
+        sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
+        running = [source.id for source in sources if ingest_spec(snapshot, source) is not None]
+        return snapshot.epoch, take_hold(self._context, snapshot, running, session.timeout, self._wake)
+
+    def _wake(self) -> None:
+        if self.owner is not None:
+            self.owner.wake()
 
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, agreed: set[str], *, said_yes: bool
     ) -> None:
         """Returns once somebody said yes to this very plan. Raises SqlError with the preview otherwise."""
-        require_switch(snapshot, plan)
+        require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
-        if (said_yes and not plan.unallowed) or question.token in agreed:
+        shown = _shown(plan, question.token)
+        if (said_yes and not plan.unallowed) or question.token in session.confirmed or shown in agreed:
             return
         was_asked = session.ask is not None
         if session.ask is not None and session.ask(question):
-            agreed.add(question.token)
+            agreed.add(shown)
             return
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan
@@ -191,8 +297,9 @@ class Executor:
         elif jobs:
             notices += self._stalls(plan)
         fault("statement.applied")
+        duration = int((time.monotonic() - started) * 1000)
+        log_event("finished", epoch=epoch, outcome=outcome, duration_ms=duration)
         if jobs or plan.is_unsafe:
-            duration = int((time.monotonic() - started) * 1000)
             self._context.metastore.record_outcome(epoch, outcome, duration)
             if outcome == NOT_YET_APPLIED and self._is_applied(epoch):
                 # The owner came to it in between, and did not see this outcome yet.
@@ -244,6 +351,31 @@ def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
         session.parameters.pop(name, None)
     else:
         session.parameters[name] = value
+
+
+def _shown(plan: Plan, token: str) -> str:
+    """What a yes to a plan covers: of a block, the very positions that were shown, from where its readers stand."""
+    if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
+        return token
+    return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"
+
+
+def _log_commit(plan: Plan, operation: Operation, epoch: int) -> None:
+    log_event(
+        "committed",
+        epoch=epoch,
+        kind=operation.kind,
+        objects=", ".join(operation.objects),
+        actor=operation.actor,
+        unsafe=operation.is_unsafe,
+        reason=operation.reason,
+    )
+    for step in plan.steps:
+        log_event("step", epoch=epoch, action=step.action, subject=step.subject, detail=step.detail or None)
+
+
+def _whole(block: Block, statement: ast.Statement) -> ast.UnsafeBlock:
+    return ast.UnsafeBlock(statements=tuple(block.statements), reason=block.reason, span=statement.span)
 
 
 def _rows(changes: tuple[ObjectChange, ...]) -> Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.plan.desired import ingest_fragment
-from rw_sql.plan.requests import Positions
+from rw_sql.plan.requests import CommittedRanges, Positions
 from rw_sql.runtime.delta_log import job_commits, latest_version
 
 if TYPE_CHECKING:
@@ -86,3 +86,14 @@ def read_positions_before(
         if not waiting:
             break
     return states
+
+
+def read_committed_ranges(warehouse: Warehouse, source: SourceRecord) -> tuple[CommittedRanges, ...]:
+    """What the commits of a source's log that are still there say was read, in the order of the log."""
+    table = warehouse.data(source.id, source.generation)
+    found = [
+        CommittedRanges(epoch=commit.epoch, ranges=commit.ranges, lives=commit.lives)
+        for _, commit in job_commits(warehouse, table)
+        if commit.ranges
+    ]
+    return tuple(reversed(found))

@@ -18,7 +18,9 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import JobStatus
 from rw_sql.plan.desired import IngestSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
+from rw_sql.runtime.holds import held_jobs
 from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import Failure, StalledError, cause_line
 from rw_sql.runtime.lease import now_ms
@@ -77,6 +79,7 @@ class Reconciler:
         self._context = context
         self._slots: dict[str, JobSlot] = {}
         self._wanted_epoch = -1
+        self._held: frozenset[str] = frozenset()
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
         self._turn = threading.Lock()
@@ -102,9 +105,10 @@ class Reconciler:
 
     def _pass(self) -> None:
         snapshot = self._context.metastore.snapshot()
-        if snapshot.epoch != self._wanted_epoch:
-            self._want(desired_jobs(snapshot))
-            self._wanted_epoch = snapshot.epoch
+        held = held_jobs(self._context, snapshot)
+        if snapshot.epoch != self._wanted_epoch or held.keys() != self._held:
+            self._want({job: spec for job, spec in desired_jobs(snapshot).items() if job not in held})
+            self._wanted_epoch, self._held = snapshot.epoch, frozenset(held)
         now = time.monotonic()
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
@@ -118,6 +122,9 @@ class Reconciler:
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.wanted is None]:
             if self._reported[job_id].state == "STOPPED":
                 del self._slots[job_id]
+        stopped = [hold for job, holds in held.items() if job not in self._slots for hold in holds if not hold.is_taken]
+        if stopped:
+            self._context.metastore.runtime.acknowledge_holds(stopped)
 
     def _want(self, wanted: dict[str, JobSpec]) -> None:
         for job_id, spec in wanted.items():
@@ -234,6 +241,7 @@ class Reconciler:
             old = self._reported.get(slot.job_id)
             if old is None or _told(old) != _told(status):
                 fresh.append(_dated(status, at))
+                log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
                 self._reported[slot.job_id] = status
         facts = self._context.metastore.runtime
         if not self._has_reported:

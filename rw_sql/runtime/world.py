@@ -9,9 +9,10 @@ from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.desired import ingest_fragment
+from rw_sql.plan.desired import holds_of, ingest_fragment
 from rw_sql.plan.requests import (
     AnalyzeQuery,
+    AsIf,
     FindOffsetsAt,
     FindRecordTimes,
     FindSparseTopics,
@@ -22,9 +23,11 @@ from rw_sql.plan.requests import (
     Positions,
     ReadCheckpoint,
     ReadClock,
+    ReadCommittedRanges,
     ReadFile,
     ReadGroupOffsets,
     ReadJobStatuses,
+    ReadMetrics,
     ReadOperations,
     ReadPositions,
     ReadPositionsBefore,
@@ -37,7 +40,7 @@ from rw_sql.runtime.checkpoint_files import read_checkpoint
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
-from rw_sql.runtime.positions import read_positions, read_positions_before
+from rw_sql.runtime.positions import read_committed_ranges, read_positions, read_positions_before
 from rw_sql.runtime.progress import watermark_ms
 from rw_sql.runtime.read_ranges import read_ranges
 from rw_sql.runtime.secrets import read_secret, seal
@@ -54,12 +57,16 @@ T = TypeVar("T")
 
 
 class World:
-    """Answers the requests of one lowering. A look at the same upstream is taken once."""
+    """Answers the requests of one lowering. A look at the same upstream is taken once.
 
-    def __init__(self, context: Context, snapshot: Snapshot) -> None:
+    With ``as_if_after`` the snapshot is not committed: it follows from statements on that world's.
+    """
+
+    def __init__(self, context: Context, snapshot: Snapshot, *, as_if_after: World | None = None) -> None:
         self._context = context
         self._snapshot = snapshot
-        self._looks: dict[LookAtUpstream, Upstream] = {}
+        self._real = as_if_after
+        self._looks: dict[LookAtUpstream, Upstream] = as_if_after._looks if as_if_after is not None else {}
 
     def run(self, asking: Asking[T]) -> T:
         """Drives a lowering to its end. Errors of an answer are raised inside of the lowering."""
@@ -121,6 +128,15 @@ class World:
                 return context.metastore.operations(
                     is_unsafe=request.is_unsafe, object_name=request.object_name, since=request.since
                 )
+            case ReadMetrics():
+                return context.metrics().samples()
+            case ReadCommittedRanges(source_id=source_id):
+                source = self._snapshot.get(source_id)
+                if not isinstance(source, SourceRecord):
+                    return ()
+                return read_committed_ranges(context.warehouse, source)
+            case AsIf(snapshot=snapshot, request=inner):
+                return World(context, snapshot, as_if_after=self).answer(inner)
             case ReadPositionsBefore():
                 return self._positions_before(request)
             case MeasureLags():
@@ -175,7 +191,17 @@ class World:
         lease = facts.lease()
         if lease is None or not is_held(lease, is_local=self._context.warehouse.is_local, now_ms=now_ms()):
             return {job: replace(status, state="STOPPED", run=None) for job, status in statuses.items()}
-        for pause in self._snapshot.all("pause"):
+        if self._real is not None:
+            # Where only the statements of a block hold it, its reader stops before they are committed.
+            base = self._real._snapshot
+            for source in self._snapshot.all("source"):
+                job = ingest_fragment(source.id)
+                if job in statuses and holds_of(self._snapshot, source.id) and not holds_of(base, source.id):
+                    statuses[job] = replace(statuses[job], state="STOPPED", run=None)
+            pauses = base.all("pause")
+        else:
+            pauses = self._snapshot.all("pause")
+        for pause in pauses:
             epoch = self._snapshot.object_epoch(pause.id)
             if epoch <= lease.applied_epoch:
                 continue

@@ -56,6 +56,10 @@ def _explain(s: ast.Explain) -> str:
     return f"EXPLAIN{' ANALYZE' if s.is_analyze else ''}{options} {render(s.statement)}"
 
 
+def _block(s: ast.UnsafeBlock) -> str:
+    return ";\n".join([f"BEGIN UNSAFE{reason_text(s.reason)}", *map(render, s.statements), "COMMIT"])
+
+
 RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.AlterAddColumn: alter.add_column,
     ast.AlterConnectionOptions: alter.connection_options,
@@ -134,6 +138,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.ShowUnsafeOperations: lambda s: "SHOW UNSAFE OPERATIONS" + (f" FOR {name_text(s.name)}" if s.name else ""),
     ast.SkipRecord: operate.skip_record,
     ast.UndoOperation: lambda s: f"UNDO OPERATION {s.operation}{reason_text(s.reason)}",
+    ast.UnsafeBlock: _block,
     ast.Validate: lambda s: f"VALIDATE {s.kind} {name_text(s.name)}",
     ast.Wait: operate.wait,
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.run import require_no_open_block
 from rw_sql.errors import SqlError
 from rw_sql.scripts import run_statements
 from tests.conftest import FIXTURES
@@ -61,6 +62,14 @@ def test_a_script_whose_spark_statement_fails(session: AttachedSession, recorded
     with pytest.raises(SqlError) as caught:
         run_statements(session.spark, script, "script.sql", answer=None, on_result=lambda *_: None)
     recorded(ERRORS / "spark_error.txt", rendered(caught.value))
+
+
+def test_a_script_that_ends_inside_of_a_block(session: AttachedSession, recorded: Callable[[Path, str], None]) -> None:
+    session.allow_unsafe()
+    run_statements(session.spark, "BEGIN UNSAFE;", "move.sql", answer=None, on_result=lambda *_: None)
+    with pytest.raises(SqlError) as caught:
+        require_no_open_block(session.attached, "move.sql")
+    recorded(ERRORS / "block_left_open.txt", rendered(caught.value))
 
 
 PROGRAM = """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
@@ -57,6 +59,49 @@ def test_what_a_move_did_is_given_back(session: AttachedSession, broker: BrokerI
     assert counted(session) == expected + Counter([21, 21])
     audit = session.sql("SHOW UNSAFE OPERATIONS FOR s")[0]
     assert (audit.kind, audit.outcome) == ("UNDO OPERATION", "applied")
+    assert audit.undo == f"UNDO OPERATION {audit.operation}"
+    assert "in all: DUPLICATES" in audit.plan
+    undone = session.sql(f"SELECT undone_by FROM rw_catalog.rw_operations WHERE epoch = {injected}")
+    assert [row.undone_by for row in undone] == [audit.operation]
+    events = session.sql("SELECT event_type, info FROM rw_catalog.rw_event_logs")
+    assert {"UNDO_OPERATION", "UNSAFE_SET", "OUTCOME", "JOB_STARTED", "JOB_RUNNING"} <= {
+        row.event_type for row in events
+    }
+    assert any(json.loads(row.info).get("reason") == "wrong topic" for row in events)
+
+
+def test_metrics_tell_of_operations_and_jobs(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce(broker.bootstrap, topic_name, [Record(value=b'{"id": 1}'), Record(value=b"poison"), Record(value=b"{}")])
+    port = session.attached.serve_metrics("0")
+    session.allow_unsafe()
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "SHOW METRICS",
+        "CREATE MATERIALIZED VIEW m AS SELECT id FROM s",
+        "FLUSH",
+        "PAUSE SOURCE s",
+    )
+    produce_json(broker.bootstrap, topic_name, [{"id": 4}, {"id": 5}])
+    session.run("SKIP RECORD AT '0' 3 ON SOURCE s REASON 'poison'", "RESUME SOURCE s")
+    assert session.flushed_rows_of("m") == [(1,), (5,), (None,)]
+    shown = {(row.name, row.labels): row.value for row in session.sql("SHOW METRICS")}
+    assert shown["rw_sql_unsafe_operations_total", "kind=SKIP RECORD, source=s"] == 1
+    assert shown["rw_sql_injected_split_states_total", "source=s"] == 1
+    assert shown["rw_sql_job_rows_total", "job=ingest-2, object=s"] == 4
+    assert shown["rw_sql_decode_errors_total", "source=s"] == 1
+    assert shown["rw_sql_job_lag_records", "job=ingest-2, object=s"] == 0
+    assert shown["rw_sql_job_running", "job=ingest-2, object=s"] == 1
+    assert shown["rw_sql_job_restarts_total", "job=mv-3, object=m"] == 0
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    assert 'rw_sql_unsafe_operations_total{kind="SKIP RECORD",source="s"} 1.0' in text
+    assert "# TYPE rw_sql_job_lag_records gauge" in text
+    rows = [row for row in session.sql("SHOW SOURCE CONTINUITY s") if row.kind == "SKIP RECORD"]
+    assert [(row.predicted, row.gaps, row.last_before, row.first_after, row.status) for row in rows] == [
+        ("GAP 1", 1, 2, 4, "AS PREDICTED")
+    ]
 
 
 def counted(session: AttachedSession) -> Counter[int]:

@@ -36,6 +36,7 @@ UNREACHABLE_SECONDS = 10.0
 SITUATIONS: dict[str, Callable[[AttachedSession], None]] = {
     "switched_off": lambda session: session.run("ALTER SYSTEM SET enable_unsafe_ops = false"),
     "nobody_can_be_asked": lambda session: setattr(session.attached, "ask", None),
+    "in_a_block": lambda session: session.run("BEGIN UNSAFE"),
     "answered_no": lambda session: session.answer(False),
 }
 """What is different from the switch being on and everybody saying yes."""

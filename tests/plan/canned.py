@@ -21,7 +21,9 @@ from rw_sql.plan.options import visible
 from rw_sql.plan.ranges import ReadLife, with_span
 from rw_sql.plan.requests import (
     AnalyzeQuery,
+    AsIf,
     CheckpointText,
+    CommittedRanges,
     FindOffsetsAt,
     FindRecordTimes,
     FindSparseTopics,
@@ -33,14 +35,17 @@ from rw_sql.plan.requests import (
     QueryAnalysis,
     ReadCheckpoint,
     ReadClock,
+    ReadCommittedRanges,
     ReadFile,
     ReadGroupOffsets,
     ReadJobStatuses,
+    ReadMetrics,
     ReadOperations,
     ReadPositions,
     ReadPositionsBefore,
     ReadVersion,
     ReadWatermarks,
+    Sample,
     SealSecret,
 )
 from rw_sql.plan.steps import after
@@ -84,6 +89,7 @@ class CannedWorld:
     groups: dict[str, GroupOffsets] = field(default_factory=dict)
     checkpoints: dict[str, CheckpointText] = field(default_factory=dict)
     operations: tuple[OperationRecord, ...] = ()
+    commits: list[CommittedRanges] = field(default_factory=list)
     dialect: str = "spark"
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
@@ -245,6 +251,19 @@ class CannedWorld:
                 return self.jobs
             case ReadOperations():
                 return tuple(found for found in self.operations if found.epoch >= (request.since or 0))
+            case ReadMetrics():
+                return (Sample(name="rw_sql_job_running", labels=(("job", "ingest-1"), ("object", "s")), value=1),)
+            case ReadCommittedRanges():
+                return tuple(self.commits)
+            case AsIf(snapshot=snapshot, request=inner):
+                set_anew = {
+                    split
+                    for fragment, rows in snapshot.stored.items()
+                    for split, row in rows.items()
+                    if row is not self.snapshot.states(fragment).get(split)
+                }
+                moved = {split: at for split, at in self.moved.items() if split not in set_anew}
+                return replace(self, snapshot=snapshot, moved=moved)._answer(inner)
             case ReadPositionsBefore(source_id=source_id, stood=stood):
                 source = self.snapshot.get(source_id)
                 assert isinstance(source, SourceRecord)

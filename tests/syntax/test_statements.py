@@ -39,7 +39,8 @@ def test_there_are_enough() -> None:
 
 def test_every_statement_has_a_fixture() -> None:
     met = {type(s) for script in SCRIPTS for s in parse_script(script.read_text(encoding="utf-8"))}
-    assert met == set(RENDERERS)
+    # A block is no text: a session collects it, statement by statement.
+    assert met == set(RENDERERS) - {ast.UnsafeBlock}
 
 
 def test_every_statement_can_be_rendered() -> None:

@@ -71,6 +71,7 @@ from rw_sql.syntax.statements.session import (
     SetParameter,
     SetTimeZone,
     UndoOperation,
+    UnsafeBlock,
     Wait,
 )
 from rw_sql.syntax.statements.show import (
@@ -249,6 +250,7 @@ __all__ = [
     "TableConstraint",
     "TextValue",
     "UndoOperation",
+    "UnsafeBlock",
     "Validate",
     "Wait",
     "Watermark",

@@ -78,6 +78,14 @@ class Rollback(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnsafeBlock(Statement):
+    """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: what COMMIT runs. No text is read as one: a session collects it."""
+
+    statements: tuple[Statement, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UndoOperation(Statement):
     """``UNDO OPERATION id [REASON 'text']``."""
 

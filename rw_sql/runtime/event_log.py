@@ -1,0 +1,28 @@
+"""One log line per step, as ``key=value`` pairs: what was planned, committed and applied, and what jobs do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+logger = logging.getLogger("rw_sql.events")
+"""All lines go here at level INFO; the program that embeds rw_sql decides where they end."""
+
+_PLAIN = re.compile(r"[\w.:/@+-]+")
+
+
+def log_event(event: str, **fields: object) -> None:
+    """One line: ``event=committed epoch=17 kind="UNSAFE SET"``. What is None is left out, text is quoted as JSON."""
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    pairs = [f"event={event}"]
+    pairs += [f"{key}={_value(value)}" for key, value in fields.items() if value is not None]
+    logger.info("%s", " ".join(pairs))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,112 @@
+"""Readers that stand still while a block is committed: its preview is made where they stand, and nothing moves them."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
+from rw_sql.metastore.records import Hold
+from rw_sql.plan.desired import ingest_fragment
+from rw_sql.runtime.faults import fault
+from rw_sql.runtime.lease import is_held, is_process_alive, now_ms, process_start, this_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.context import Context
+
+HOLD_SECONDS = 600.0
+"""How long a hold lasts where the owner cannot see whether the process that took it still lives."""
+
+_LOOK_SECONDS = 0.02
+
+
+def is_in_force(hold: Hold, snapshot: Snapshot, *, is_local: bool) -> bool:
+    """Whether a hold still keeps its reader from running.
+
+    It is for the commit that follows its epoch: whoever makes that commit ends it. It ends with its process too, so
+    that a session that is killed leaves its sources in the state they had.
+    """
+    if hold.is_released or snapshot.epoch != hold.epoch:
+        return False
+    if is_local and hold.host == this_machine():
+        return is_process_alive(hold.pid, hold.process_start)
+    return hold.expires_ms > now_ms()
+
+
+def held_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Hold, ...]]:
+    """The jobs that holds keep from running now."""
+    found: dict[str, tuple[Hold, ...]] = {}
+    for hold in context.metastore.runtime.holds():
+        if is_in_force(hold, snapshot, is_local=context.warehouse.is_local):
+            job = ingest_fragment(hold.source_id)
+            found[job] = (*found.get(job, ()), hold)
+    return found
+
+
+def take_hold(
+    context: Context, snapshot: Snapshot, sources: Iterable[int], seconds: float, wake: Callable[[], None]
+) -> tuple[Hold, ...]:
+    """Holds sources for the commit that follows ``snapshot``; returns once their readers have stopped.
+
+    Where nobody runs the jobs nothing has to stop, and an owner that comes finds the hold. Raises SqlError
+    SOURCE_IS_RUNNING, and has let go again, where a reader has not stopped in time.
+    """
+    name = uuid.uuid4().hex
+    holds = tuple(
+        Hold(
+            hold=name,
+            source_id=source_id,
+            epoch=snapshot.epoch,
+            host=this_machine(),
+            pid=os.getpid(),
+            process_start=process_start(os.getpid()),
+            expires_ms=now_ms() + int(HOLD_SECONDS * 1000),
+        )
+        for source_id in sources
+    )
+    if not holds:
+        return ()
+    fault("block.before_hold")
+    facts = context.metastore.runtime
+    facts.take_holds(holds)
+    fault("block.holding")
+    deadline = time.monotonic() + seconds
+    wake()
+    while not _has_stopped(context, name):
+        if context.metastore.snapshot().epoch != snapshot.epoch:
+            break  # the hold is void: the commit will find that too, and the block is planned again
+        if time.monotonic() > deadline:
+            facts.release_hold(holds)
+            named = ", ".join(_name(snapshot, hold.source_id) for hold in holds)
+            raise SqlError(
+                SOURCE_IS_RUNNING,
+                f"the reader of {named} did not stop within {seconds:g} s: nothing was changed",
+                hint="SHOW JOBS tells what it is doing",
+            )
+        time.sleep(_LOOK_SECONDS)
+    fault("block.held")
+    return holds
+
+
+def release_hold(context: Context, holds: tuple[Hold, ...], wake: Callable[[], None]) -> None:
+    """Lets the readers go."""
+    if holds:
+        context.metastore.runtime.release_hold(holds)
+        wake()
+
+
+def _has_stopped(context: Context, name: str) -> bool:
+    facts = context.metastore.runtime
+    if all(hold.is_taken for hold in facts.holds() if hold.hold == name):
+        return True
+    return not is_held(facts.lease(), is_local=context.warehouse.is_local, now_ms=now_ms())
+
+
+def _name(snapshot: Snapshot, source_id: int) -> str:
+    record = snapshot.get(source_id)
+    return f'source "{record.name}"' if record is not None else f"source {source_id}"

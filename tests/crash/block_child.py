@@ -1,0 +1,54 @@
+"""A session that states what it wants and owns no jobs: one block, in which it is killed.
+
+Run as ``python -m tests.crash.block_child <warehouse>`` with the fault point in the environment. It needs no Spark:
+the readers run in the owner's process, and no result is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, cast
+
+from rw_sql.metastore import Metastore
+from rw_sql.runtime.context import Context
+from rw_sql.runtime.executor import Executor, SessionState
+from rw_sql.runtime.faults import fault
+from rw_sql.runtime.lease import new_owner_name
+from rw_sql.runtime.storage import Warehouse
+from rw_sql.syntax import parse_statement
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.spark_sessions import SparkSessions
+
+BLOCK = (
+    "BEGIN UNSAFE",
+    "PAUSE SOURCE s",
+    "ALTER SOURCE s UNSAFE SET (group.id.prefix = 'moved')",
+    "INJECT SOURCE OFFSETS s TO SHIFT -5",
+    "RESUME SOURCE s",
+    "COMMIT",
+)
+
+
+class NoSpark:
+    """A process without Spark, whose end is nobody's concern."""
+
+    def require_alive(self, done: str | None = None) -> None:
+        """It has nothing that could have ended."""
+
+
+def main() -> None:
+    """The block; killed on the way if a fault point is armed."""
+    warehouse = Warehouse.at(sys.argv[1])
+    metastore = Metastore.open(warehouse.uri)
+    metastore.faults = fault
+    sessions = cast("SparkSessions", NoSpark())
+    context = Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name())
+    session = SessionState(ask=lambda _: True)
+    for text in BLOCK:
+        Executor(context, None).run(parse_statement(text), session)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

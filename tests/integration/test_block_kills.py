@@ -1,0 +1,89 @@
+"""A block whose session is killed at any of its steps: afterwards all of it or none of it, and the source reads on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.metastore import Metastore
+from tests.crash.chain import ROOT
+from tests.integration.attached import AttachedSession, produce_json, wait_until
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+BEFORE = (
+    "block.before_hold",
+    "block.holding",
+    "block.held",
+    "statement.planned",
+    "statement.before_commit",
+    "metastore.before_append",
+)
+"""Where a killed block has done nothing."""
+
+AFTER = (
+    "metastore.after_append",
+    "metastore.after_objects",
+    "statement.after_commit",
+    "statement.told",
+)
+"""Where it is done."""
+
+RECORDS = 40
+
+
+@pytest.mark.crash
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_all_or_none(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, [{"id": at} for at in range(RECORDS)])
+    session.allow_unsafe()
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW m AS SELECT id FROM s",
+    )
+    expected = Counter(range(RECORDS))
+    end = RECORDS
+    for point in (*BEFORE, *AFTER):
+        assert Counter(id_ for (id_,) in session.flushed_rows_of("m")) == expected, point
+        epoch = session.epoch()
+        killed = run_block(session.warehouse, point)
+        assert killed.returncode == -signal.SIGKILL, (point, killed.stdout, killed.stderr)
+        is_done = point in AFTER
+        assert session.epoch() == epoch + is_done, point
+        if is_done:
+            expected += Counter(range(end - 5, end))
+        # The state it had: it runs, and what comes is read.
+        produce_json(broker.bootstrap, topic_name, [{"id": end}])
+        expected[end] += 1
+        end += 1
+        wait_until(lambda: session.job("s").state == "RUNNING", f"the reader runs after {point}")
+    assert Counter(id_ for (id_,) in session.flushed_rows_of("m")) == expected
+    session.run(f"UNDO OPERATION {session.epoch()}")
+    # Where the reader stood before the last block: what was produced since is read once more.
+    expected[end - 1] += 1
+    assert Counter(id_ for (id_,) in session.flushed_rows_of("m")) == expected
+    assert not Metastore.open(session.warehouse).snapshot().all("pause")
+
+
+def run_block(warehouse: str, point: str) -> subprocess.CompletedProcess[str]:
+    """The block in a process of its own, which is killed at a fault point."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.crash.block_child", warehouse],
+        cwd=ROOT,
+        env={**os.environ, "RW_SQL_FAULT": point},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )

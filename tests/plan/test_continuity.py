@@ -1,0 +1,90 @@
+"""SHOW SOURCE CONTINUITY: what was predicted beside what the log's commits say, and nothing broken in between."""
+
+from __future__ import annotations
+
+from rw_sql.plan.requests import CommittedRanges
+from tests.plan.canned import CannedWorld, moved_world
+
+LIFE = ("cluster", "first")
+
+
+def read(world: CannedWorld, **ranges: tuple[int, int]) -> None:
+    """A batch of the run that the newest operation led to; ``old_0`` stands for ``old:0``."""
+    named = {split.replace("_", ":"): bounds for split, bounds in ranges.items()}
+    world.commits.append(CommittedRanges(epoch=world.snapshot.epoch, ranges=named, lives=dict.fromkeys(named, LIFE)))
+    for split, (_, end) in named.items():
+        world.moved[split] = end
+
+
+def shown(world: CannedWorld) -> list[tuple[object, ...]]:
+    """Kind, split, what was predicted, duplicates, gaps, last before, first after, status."""
+    plan = world.plan("SHOW SOURCE CONTINUITY s")
+    assert plan.table is not None
+    return [row[2:] for row in plan.table.rows]
+
+
+def read_world() -> CannedWorld:
+    """A source that has read old:0 from 10 to 40 and old:1 from 0 to 50, and is paused."""
+    world = moved_world()
+    read(world, old_0=(10, 25), old_1=(0, 50))
+    read(world, old_0=(25, 40), old_1=(50, 50))
+    world.run("PAUSE SOURCE s")
+    return world
+
+
+def test_nothing_happened_yet() -> None:
+    assert shown(read_world()) == [
+        ("READING", "old:0", "NONE", 0, 0, None, None, "UNBROKEN"),
+        ("READING", "old:1", "NONE", 0, 0, None, None, "UNBROKEN"),
+    ]
+
+
+def test_an_injection_back_is_pending_until_all_of_it_was_read_again() -> None:
+    world = read_world()
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
+    world.read = {"old:0", "old:1"}
+    rows = shown(world)
+    assert rows[0] == ("INJECT SOURCE OFFSETS", "old:0", "DUPLICATES 20", None, None, None, None, "PENDING")
+    world.run("RESUME SOURCE s")
+    read(world, old_0=(20, 30), old_1=(50, 50))
+    assert shown(world)[0] == ("INJECT SOURCE OFFSETS", "old:0", "DUPLICATES 20", 10, 0, 39, 20, "PENDING")
+    read(world, old_0=(30, 45), old_1=(50, 52))
+    rows = shown(world)
+    assert rows[0] == ("INJECT SOURCE OFFSETS", "old:0", "DUPLICATES 20", 20, 0, 39, 20, "AS PREDICTED")
+    assert rows[1] == ("INJECT SOURCE OFFSETS", "old:1", "NONE", 0, 0, 49, 50, "AS PREDICTED")
+    assert [row[-1] for row in rows[2:]] == ["UNBROKEN", "UNBROKEN"]
+
+
+def test_what_was_left_out_and_what_was_cut_short() -> None:
+    world = read_world()
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 45)", "RESUME SOURCE s")
+    read(world, old_0=(45, 50))
+    assert shown(world)[0] == ("INJECT SOURCE OFFSETS", "old:0", "GAP 5", 0, 5, 39, 45, "AS PREDICTED")
+    world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('1' = 0)", "RESUME SOURCE s")
+    read(world, old_1=(0, 10))
+    world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s TO LATEST", "RESUME SOURCE s")
+    read(world, old_1=(50, 51))
+    rows = {(row[0], row[1], row[2]): row[3:] for row in shown(world)}
+    assert rows["INJECT SOURCE OFFSETS", "old:1", "DUPLICATES 50"] == (10, 0, 49, 0, "CUT SHORT")
+
+
+def test_another_topic_is_told_by_its_first_record() -> None:
+    world = read_world()
+    world.run("RESUME SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    read(world, new_0=(0, 5), new_1=(3, 9))
+    rows = {row[1]: row for row in shown(world) if row[0] == "UNSAFE SET"}
+    assert rows["new:0"] == ("UNSAFE SET", "new:0", "UNKNOWN (other topic)", None, None, None, 0, "AS PREDICTED")
+    assert rows["new:1"][-2:] == (3, "AS PREDICTED")
+    assert rows["old:0"][-1] == "AS PREDICTED"
+    world.commits[-1] = CommittedRanges(epoch=world.snapshot.epoch, ranges={"new:0": (1, 5), "new:1": (3, 9)})
+    rows = {row[1]: row for row in shown(world) if row[0] == "UNSAFE SET"}
+    assert rows["new:0"][-1] == "DIFFERS"
+
+
+def test_a_hole_that_no_operation_made_is_told() -> None:
+    world = read_world()
+    world.run("RESUME SOURCE s")
+    read(world, old_0=(42, 50))
+    read(world, old_0=(49, 52))
+    rows = {row[1]: row for row in shown(world)}
+    assert rows["old:0"] == ("READING", "old:0", "NONE", 1, 2, None, None, "BROKEN")

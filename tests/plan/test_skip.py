@@ -1,0 +1,69 @@
+"""SKIP RECORD: one record is passed by, the next one of its split and no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.plan.preview import render_preview
+from tests.plan.canned import CannedWorld, moved_world
+
+
+@pytest.fixture
+def paused() -> CannedWorld:
+    """Source ``s`` stands at 40 of [10, 50) in its first split, and at the end, 50, of its second one."""
+    world = moved_world()
+    world.run("PAUSE SOURCE s")
+    return world
+
+
+def refused(world: CannedWorld, text: str) -> SqlError:
+    before = world.snapshot
+    with pytest.raises(SqlError) as caught:
+        world.run(text)
+    assert world.snapshot is before
+    return caught.value
+
+
+def test_the_next_record_is_passed_by(paused: CannedWorld) -> None:
+    plan = paused.run("SKIP RECORD AT '0' 40 ON SOURCE s REASON 'poison'")
+    assert paused.states("s") == {"old:0": 41, "old:1": 50}
+    assert plan.is_unsafe
+    assert plan.operation is not None
+    assert (plan.operation.kind, plan.operation.reason) == ("SKIP RECORD", "poison")
+    assert plan.preview is not None
+    assert "GAP 1" in render_preview(plan.preview)
+    assert [(row.change, row.detail) for row in plan.changes] == [
+        ("SKIPPED", "old:0: record 40 is never read, 41 is next")
+    ]
+    paused.run(f"UNDO OPERATION {paused.operations[0].epoch}")
+    assert paused.states("s") == {"old:0": 40, "old:1": 50}
+
+
+@pytest.mark.parametrize(
+    ("record", "message", "hint"),
+    [
+        ("'0' 39", "was read already: 40 is the next one", "SHOW SOURCE SPLITS"),
+        ("'0' 42", "is not next: 2 come before it, from 40 on", "VALUES ('old:0' = 43) ALLOW GAPS"),
+        ("'0' 50", "has no record 50: it ends at 50", "40 is the next one"),
+        ("'1' 50", "has no record 50: it ends at 50", "50 is the next one"),
+    ],
+)
+def test_any_other_record_is_refused(paused: CannedWorld, record: str, message: str, hint: str) -> None:
+    error = refused(paused, f"SKIP RECORD AT {record} ON SOURCE s")
+    assert error.code == "RW211"
+    assert message in error.message
+    assert hint in (error.hint or "")
+
+
+def test_a_running_source_is_refused() -> None:
+    assert refused(moved_world(), "SKIP RECORD AT '0' 40 ON SOURCE s").code == "RW305"
+
+
+def test_a_split_that_is_none_of_its_is_refused(paused: CannedWorld) -> None:
+    assert refused(paused, "SKIP RECORD AT '7' 40 ON SOURCE s").code == "RW209"
+
+
+def test_where_the_upstream_does_not_answer_nobody_knows_the_record(paused: CannedWorld) -> None:
+    paused.silent.add("127.0.0.1:9092")
+    assert refused(paused, "SKIP RECORD AT '0' 40 ON SOURCE s").code == "RW401"
