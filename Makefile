@@ -37,7 +37,7 @@ $(JARS): $(READY)
 	@$(BIN)/python -m tests.jars
 	@touch $@
 
-test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers
+test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers, and PostgreSQL where it is installed
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
 check: setup ## lint, format, types, import contracts

@@ -69,6 +69,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells the process that writes the summary."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["postgres_left_out"] = session.config.stash.get(_LEFT_OUT, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker left out; all leave out the same."""
+    left_out = getattr(node, "workeroutput", {}).get("postgres_left_out", [])
+    if left_out:
+        node.config.stash[_LEFT_OUT] = left_out
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Names what was left out."""
     left_out = config.stash.get(_LEFT_OUT, [])

@@ -202,6 +202,12 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
     )
 
 
+def reads_feed(snapshot: Snapshot, sink: SinkRecord) -> bool:
+    """Whether a sink reads the change feed of its input: a view that replaces its rows, taken as it is."""
+    inputs = [snapshot.get(id_) for id_ in sink.inputs]
+    return not sink.query and any(isinstance(view, MaterializedViewRecord) and view.keys for view in inputs)
+
+
 def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
     """The job of a sink: none while it is paused."""
     if sink.is_paused:

@@ -10,20 +10,21 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
-from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, sink_job, view_job
+from rw_sql.metastore.records import SinkRecord, SourceRecord
+from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, reads_feed, sink_job, view_job
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.delta_log import commits, has_new_data
 from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
+from rw_sql.runtime.sink import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-    from rw_sql.metastore.records import JobStatus, MaterializedViewRecord, SinkRecord
+    from rw_sql.metastore.records import JobStatus, MaterializedViewRecord
     from rw_sql.runtime.context import Context
 
 _LOOK_SECONDS = 0.05
@@ -176,6 +177,7 @@ def _flush_reader(
         last = _last_data_version(context, table)
         if last >= 0:
             wanted[str(DeltaTable(table).metadata().id)] = last
+    is_feed = isinstance(reader, SinkRecord) and reads_feed(snapshot, reader)
     stall: list[JobStatus] = []
 
     def is_dropped() -> bool:
@@ -184,10 +186,11 @@ def _flush_reader(
     def has_arrived() -> bool:
         if is_dropped():
             return True
-        reached = committed_versions(context.warehouse, checkpoint)
+        reached = committed_versions(context.warehouse, checkpoint, is_feed=is_feed)
         if all(reached.get(table, -1) > version for table, version in wanted.items()):
             return True
-        stall[:] = [status] if (status := _stalled(context, job)) else []
+        status = _stalled(context, job)
+        stall[:] = [] if status is None or (status.reason or "").startswith(WAITING) else [status]
         return bool(stall)
 
     _wait(context, has_arrived, deadline, f'{reader.kind.replace("_", " ")} "{reader.name}" did not reach its inputs')

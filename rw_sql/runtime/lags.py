@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
-from rw_sql.plan.desired import ingest_fragment, named_splits, sink_job, view_job
+from rw_sql.plan.desired import ingest_fragment, named_splits, reads_feed, sink_job, view_job
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.delta_log import added_rows, latest_version, read_actions
@@ -46,12 +46,15 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
         behind[view_job(view.id)] = _rows_behind(context, snapshot, view.inputs, checkpoint)
     for sink in snapshot.all("sink"):
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        behind[sink_job(sink.id)] = _rows_behind(context, snapshot, sink.inputs, checkpoint)
+        is_feed = reads_feed(snapshot, sink)
+        behind[sink_job(sink.id)] = _rows_behind(context, snapshot, sink.inputs, checkpoint, is_feed=is_feed)
     return behind
 
 
-def _rows_behind(context: Context, snapshot: Snapshot, inputs: tuple[int, ...], checkpoint: str) -> int | None:
-    reached = committed_versions(context.warehouse, checkpoint)
+def _rows_behind(
+    context: Context, snapshot: Snapshot, inputs: tuple[int, ...], checkpoint: str, *, is_feed: bool = False
+) -> int | None:
+    reached = committed_versions(context.warehouse, checkpoint, is_feed=is_feed)
     rows = [
         _rows_after(context, context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)), reached)
         for id_ in inputs

@@ -19,10 +19,11 @@ def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[di
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def committed_versions(warehouse: Warehouse, checkpoint: str) -> dict[str, int]:
+def committed_versions(warehouse: Warehouse, checkpoint: str, *, is_feed: bool = False) -> dict[str, int]:
     """Per input table (by its Delta table id) the first version that is not wholly in the view; empty before any.
 
-    Of a table whose first, whole read takes several batches nothing is, until the last of them.
+    Of a table whose first, whole read takes several batches nothing is, until the last of them. ``is_feed``: the
+    change feed is read, of which a batch takes whole commits, though its offset then names the last file of one.
     """
     committed = _batches(warehouse, f"{checkpoint}/commits")
     if not committed:
@@ -31,6 +32,8 @@ def committed_versions(warehouse: Warehouse, checkpoint: str) -> dict[str, int]:
     for offset in _delta_offsets(warehouse, checkpoint, committed[-1]):
         table = offset["reservoirId"]
         version = 0 if offset.get("isStartingVersion") else offset["reservoirVersion"]
+        if is_feed and version and offset["index"] >= 0:
+            version += 1
         reached[table] = min(reached.get(table, version), version)
     return reached
 

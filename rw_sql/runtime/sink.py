@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 BATCH_BYTES = "64m"
 """About how much of its input one batch reads: it goes through the memory of the process that runs the jobs."""
 
+WAITING = "WAITING"
+"""The first word of the reason of a sink whose input has not been made yet."""
+
 _PROGRESS = '{"type":"struct","fields":[{"name":"batch","type":"long","nullable":true,"metadata":{}}]}'
 _INPUT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
@@ -66,7 +69,7 @@ def _require_input(context: Context, given: ViewInput) -> DeltaTable:
         if table is not None and (not given.keys or table.metadata().configuration.get(CHANGE_FEED) == "true"):
             return table
         if time.monotonic() > deadline:
-            raise StalledError(f"WAITING until the job of {given.kind.replace('_', ' ')} {given.name} runs")
+            raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} runs")
         time.sleep(_LOOK_SECONDS)
 
 

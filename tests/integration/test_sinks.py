@@ -6,13 +6,22 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet
 import pytest
+from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import create_topic
-from tests.integration.attached import AttachedSession, produce_json
+from rw_sql.errors import SqlError
+from tests.integration.attached import AttachedSession, produce_json, wait_until
+from tests.postgres import PASSWORD
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
     from rw_sql.cli.kafka_broker import BrokerInfo
+    from tests.postgres import PostgresInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -99,3 +108,64 @@ def test_kafka(session: AttachedSession, broker: BrokerInfo, topic_name: str) ->
     assert session.sql(depends)[0].n == 4
     session.run(*(f"DROP SINK {name}" for name in ("plain", "upserts", "debezium", "late")))
     assert set(session.jobs()) == {"s", "counts"}
+
+
+@pytest.mark.postgres
+def test_tables_and_files(
+    spark: SparkSession,
+    broker: BrokerInfo,
+    topic_name: str,
+    tmp_path: Path,
+    postgres: PostgresInfo,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Delta, files and PostgreSQL, across a restart of the jobs; a target that goes away and comes back."""
+    monkeypatch.setenv("SINK_TEST_PASSWORD", PASSWORD)
+    create_topic(broker.bootstrap, topic_name, 1)
+    postgres.run("CREATE TABLE counts (word TEXT PRIMARY KEY, n BIGINT, note TEXT DEFAULT 'kept')")
+    rows = [{"id": number, "word": word} for number, word in enumerate("abcabd", start=1)]
+    produce_json(broker.bootstrap, topic_name, rows[:3])
+
+    def written() -> tuple[list[Any], list[Any], list[Any]]:
+        archive = DeltaTable(str(tmp_path / "archive")).to_pyarrow_table().to_pylist()
+        files = (tmp_path / "files").glob("*.parquet")
+        found = [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+        counts = postgres.run("SELECT word, n, note FROM counts ORDER BY word")
+        return sorted(archive, key=str), sorted(found, key=str), counts
+
+    session = AttachedSession(spark, str(tmp_path / "warehouse"))
+    session.run(
+        source("s", topic_name, broker),
+        "CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM s GROUP BY word",
+        "CREATE SECRET pw WITH (backend = 'env', name = 'SINK_TEST_PASSWORD')",
+        f"CREATE SINK archive FROM s WITH (connector = 'deltalake', location = '{tmp_path}/archive')",
+        f"CREATE SINK files AS SELECT id, upper(word) AS word FROM s WHERE id > 1 "
+        f"WITH (connector = 'fs', fs.path = '{tmp_path}/files') FORMAT PLAIN ENCODE PARQUET",
+        f"CREATE SINK pg FROM counts WITH (connector = 'jdbc', jdbc.url = '{postgres.url}', user = 'postgres', "
+        "password = SECRET pw, table.name = 'counts', type = 'upsert', primary_key = 'word')",
+        "FLUSH",
+    )
+    upper = [{"id": row["id"], "word": str(row["word"]).upper()} for row in rows]
+    assert written() == (rows[:3], upper[1:3], [("a", 1, "kept"), ("b", 1, "kept"), ("c", 1, "kept")])
+    with pytest.raises(SqlError, match="has no PRIMARY KEY or UNIQUE constraint"):
+        session.sql(
+            f"CREATE SINK other AS SELECT word, id AS n FROM s WITH (connector = 'jdbc', "
+            f"jdbc.url = '{postgres.url}', user = 'postgres', password = SECRET pw, table.name = 'counts', "
+            "type = 'upsert', primary_key = 'n')"
+        )
+    before = session.job("archive").run
+    session.detach()
+    produce_json(broker.bootstrap, topic_name, rows[3:])
+    session = AttachedSession(spark, str(tmp_path / "warehouse"))
+    session.run("FLUSH")
+    everything = (rows, upper[1:], [("a", 2, "kept"), ("b", 2, "kept"), ("c", 1, "kept"), ("d", 1, "kept")])
+    assert written() == everything
+    assert (session.job("archive").run or 0) > (before or 0)
+    # The table goes away: the sink stands still with the reason, and goes on by itself when the table is back.
+    postgres.run("ALTER TABLE counts RENAME TO away")
+    produce_json(broker.bootstrap, topic_name, [{"id": 7, "word": "d"}])
+    wait_until(lambda: session.job("pg").state == "STALLED", "the sink stands still")
+    assert "counts" in session.job("pg").reason
+    postgres.run("ALTER TABLE away RENAME TO counts")
+    wait_until(lambda: ("d", 2, "kept") in postgres.run("SELECT * FROM counts"), "the sink goes on")
+    session.detach()
