@@ -74,6 +74,10 @@ NOT_IN_A_BLOCK = ErrorCode("RW331", "25001", "the statement cannot run inside of
 BLOCK_ABORTED = ErrorCode("RW332", "25P02", "the block is aborted")
 BLOCK_LEFT_OPEN = ErrorCode("RW333", "25000", "a script ends inside of a block")
 CANNOT_UNDO = ErrorCode("RW330", "55000", "the operation cannot be undone")
+CHECKPOINT_IN_USE = ErrorCode("RW321", "55006", "a job runs on the checkpoint, or may be running")
+CHECKPOINT_UNFINISHED = ErrorCode("RW322", "55000", "a batch or a rewrite of the checkpoint is not finished")
+CANNOT_MOVE_SOURCE = ErrorCode("RW323", "0A000", "the source's position cannot be set")
+CANNOT_UNDO_CHECKPOINT = ErrorCode("RW324", "55000", "the rewrite of the checkpoint cannot be taken back")
 
 UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")
 UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream does not hold what the source names")
@@ -88,6 +92,7 @@ SPARK_ENDED = ErrorCode("RW410", "57P01", "the Spark session has ended")
 SECRET_KEY_MISSING = ErrorCode("RW411", "58000", "there is no key to encrypt secrets with")
 SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read where it is kept")
 TARGET_UNFIT = ErrorCode("RW413", "42P16", "the target cannot take the sink's rows")
+NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path holds no checkpoint of a streaming query")
 
 
 class SqlError(Exception):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rw_sql.cli.check import check_command
+from rw_sql.cli.checkpoint import checkpoint_app
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
 from rw_sql.cli.source import source_app
@@ -94,4 +95,5 @@ def pyspark(context: typer.Context) -> None:
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
 app.add_typer(source_app, name="source")
+app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(dev_app, name="dev")

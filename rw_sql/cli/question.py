@@ -28,7 +28,7 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
         return None
 
     def answer(question: Question) -> bool:
-        if is_confirmed and not question.unallowed:
+        if is_confirmed and question.takes_yes_beforehand:
             show_preview(console, question)
             console.print(Text("Confirmed by --yes.", style="dim"))
             return True

@@ -78,7 +78,7 @@ class StatementMagic:
 
         def answer(question: Question) -> bool:
             print(question.preview)
-            is_yes = arguments.is_confirmed and not question.unallowed
+            is_yes = arguments.is_confirmed and question.takes_yes_beforehand
             if is_yes or question.token in arguments.tokens:
                 return True
             return can_ask and input("Go ahead? Type yes: ").strip().lower() in {"y", "yes"}

@@ -25,13 +25,20 @@ class Question:
     """What an operator is asked before an unsafe statement: its preview, and the token that stands for a yes to it.
 
     ``unallowed`` are the words that its ALLOW lacks for what the preview predicts: whoever says yes without having seen
-    the preview (``--yes``, ``unsafe_confirmation``) has not accepted that, and must say no.
+    the preview (``--yes``, ``unsafe_confirmation``) has not accepted that, and must say no. ``claim`` is what a yes
+    says besides, which cannot be said beforehand either.
     """
 
     statement: str
     preview: str
     token: str
     unallowed: tuple[str, ...] = ()
+    claim: str = ""
+
+    @property
+    def takes_yes_beforehand(self) -> bool:
+        """Whether a yes counts of somebody who has not seen the preview."""
+        return not self.unallowed and not self.claim
 
 
 def require_switch(snapshot: Snapshot, span: Span) -> None:
@@ -63,7 +70,11 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
     """The question for an unsafe plan."""
     preview = render_preview(plan.preview) if plan.preview else ""
     return Question(
-        statement=render(plan.statement), preview=preview, token=token_of(snapshot, plan), unallowed=plan.unallowed
+        statement=render(plan.statement),
+        preview=preview,
+        token=token_of(snapshot, plan),
+        unallowed=plan.unallowed,
+        claim=plan.claim,
     )
 
 
@@ -80,4 +91,6 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
     )
     if question.unallowed:
         hint += f"; a yes beforehand, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
+    if question.claim:
+        hint += "; it also needs WITH (ASSUME_STOPPED = true)"
     return SqlError(CONFIRMATION_NEEDED, message, span=plan.statement.span, detail=question.preview, hint=hint)

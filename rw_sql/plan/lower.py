@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.plan.continuity import lower_show_source_continuity
 from rw_sql.plan.lower_block import lower_unsafe_block
+from rw_sql.plan.lower_checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.lower_connection import (
     lower_alter_connection_options,
     lower_create_connection,
@@ -122,6 +123,10 @@ def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = 
             return lower_alter_system_set(statement, snapshot)
         case ast.SetParameter():
             return lower_set_parameter(statement, snapshot)
+        case ast.InjectCheckpointOffsets():
+            return lower_inject_checkpoint_offsets(statement, snapshot)
+        case ast.ShowCheckpoint():
+            return lower_show_checkpoint(statement, snapshot)
         case ast.ShowObjects():
             return lower_show_objects(statement, snapshot)
         case ast.ShowSourceSplits():

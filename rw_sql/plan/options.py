@@ -11,7 +11,7 @@ from rw_sql.plan.names import find_connection, find_secret
 from rw_sql.syntax.statements import ConnectionValue, SecretValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
@@ -42,10 +42,15 @@ PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
     """The options of a source or sink: its connection's first, then its own. Raises SqlError where the two overlap."""
-    connection = connection_of(snapshot, statement.options)
+    return options_of(snapshot, statement.options)
+
+
+def options_of(snapshot: Snapshot, options: Sequence[Option]) -> PlannedOptions:
+    """A WITH list that is no source's, with its connection's options first. Raises SqlError where the two overlap."""
+    connection = connection_of(snapshot, options)
     shared = () if connection is None else connection_options(snapshot, connection)
     taken = {key for key, _ in shared}
-    for option in statement.options:
+    for option in options:
         if connection is not None and option.key in taken:
             raise SqlError(
                 INVALID_DEFINITION,
@@ -53,7 +58,7 @@ def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> Pl
                 span=option.span,
                 hint=f"leave it out here, or ALTER CONNECTION {connection.name} DROP ({option.key})",
             )
-    return (*shared, *_planned(snapshot, statement.options))
+    return (*shared, *_planned(snapshot, options))
 
 
 def own_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rw_sql.metastore.records import Operation
+from rw_sql.plan.checkpoint_effects import Effect
 from rw_sql.plan.steps import Step
 from rw_sql.syntax.statements import Statement
 
@@ -41,7 +42,8 @@ class Preview:
     """What an operator sees before the question: who depends on the source, what becomes of each split and property.
 
     Where several objects are moved at once each has its ``parts``, and the rest is empty. ``epoch`` is that of the
-    catalog it was made at.
+    catalog it was made at. ``is_checkpoint``: it is of a job made elsewhere, and ``dependents`` are those of its
+    operators that keep state.
     """
 
     title: str
@@ -51,6 +53,7 @@ class Preview:
     splits: tuple[SplitPreview, ...] = ()
     notices: tuple[str, ...] = ()
     parts: tuple[Preview, ...] = ()
+    is_checkpoint: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,9 @@ class Plan:
 
     ``affected`` are the ids whose epochs a confirmation is bound to. ``session`` is a parameter to set in this session.
     ``unallowed`` are the words of ALLOW that the statement lacks for what is predicted: a yes that was given before
-    anybody saw the preview does not cover that. ``fingerprint`` is what else a confirmation is bound to.
+    anybody saw the preview does not cover that. ``claim`` is what a yes says besides, which cannot be said beforehand
+    either. ``fingerprint`` is what else a confirmation is bound to. ``effect`` is what is done outside of the catalog,
+    once the operation is committed.
     """
 
     statement: Statement
@@ -79,5 +84,7 @@ class Plan:
     is_unsafe: bool = False
     affected: tuple[int, ...] = ()
     unallowed: tuple[str, ...] = ()
+    claim: str = ""
     fingerprint: str = ""
+    effect: Effect | None = None
     session: tuple[str, str | None] | None = None

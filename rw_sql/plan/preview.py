@@ -22,13 +22,14 @@ def render_preview(preview: Preview) -> str:
     if preview.parts:
         lines += [f"  {line}" for part in preview.parts for line in render_preview(part).splitlines()]
         return "\n".join([*lines, *(f"  note: {notice}" for notice in preview.notices)])
-    lines.append("  dependents: " + (", ".join(preview.dependents) or "none"))
+    heading = "keeps the state of" if preview.is_checkpoint else "dependents"
+    lines.append(f"  {heading}: " + (", ".join(preview.dependents) or "none"))
     if preview.properties:
         lines.append("  properties:")
         rows = [(key, old or "(not set)", new or "(not set)") for key, old, new in preview.properties]
         lines += ["    " + line for line in aligned(("property", "old", "new"), rows)]
     if preview.splits:
-        lines.append("  splits (the next record to read):")
+        lines.append(f"  splits (the next {'position' if preview.is_checkpoint else 'record'} to read):")
         shown = preview.splits[:_MOST_SPLITS]
         rows_of_splits = [_split_row(split) for split in shown]
         header = ("split", "old", "new", "upstream holds", "verdict")

@@ -6,7 +6,7 @@ The runtime answers from the real world, a test from a dict.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +14,7 @@ from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.connectors.sink_base import SinkLook, SinkShape
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, StoredState
+from rw_sql.plan.checkpoint_requests import CheckpointRequest
 from rw_sql.plan.options import PlannedOptions
 from rw_sql.plan.ranges import ReadLife
 
@@ -300,10 +301,27 @@ Request = (
     | AsIf
     | MeasureLags
     | AnalyzeQuery
+    | CheckpointRequest
 )
 
 T = TypeVar("T")
 Asking = Generator[Request, object, T]
+
+
+def drive(asking: Asking[T], answer: Callable[[Request], object]) -> T:
+    """Drives a lowering to its end. An SqlError of an answer is raised inside of the lowering."""
+    try:
+        request = next(asking)
+        while True:
+            try:
+                found = answer(request)
+            except SqlError as error:
+                request = asking.throw(error)
+            else:
+                request = asking.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 def _answer(kind: type[T], value: object) -> T:

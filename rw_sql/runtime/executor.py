@@ -18,6 +18,7 @@ from rw_sql.plan.lower import lower
 from rw_sql.plan.lower_block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.parameters import SESSION_PARAMETERS
 from rw_sql.plan.plan import ObjectChange, Plan, Table
+from rw_sql.runtime.checkpoint_answers import carry_out
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
@@ -58,6 +59,7 @@ _UNSAFE = (
     ast.SkipRecord,
     ast.UndoOperation,
     ast.UnsafeBlock,
+    ast.InjectCheckpointOffsets,
 )
 
 
@@ -246,6 +248,7 @@ class Executor:
                 release_hold(self._context, holds, self._wake)
             fault("statement.after_commit")
             _log_commit(plan, operation, committed.epoch)
+            self._carry_out(plan, committed.epoch, started)
             return _rows((*plan.changes, *self._finish(plan, committed.epoch, session, started)))
         raise AssertionError("the last attempt returns or raises")
 
@@ -266,6 +269,17 @@ class Executor:
         if self.owner is not None:
             self.owner.wake()
 
+    def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
+        """What the plan does outside of the catalog. Where that fails the operation says so, and changed nothing."""
+        if plan.effect is None:
+            return
+        try:
+            carry_out(plan.effect, actor=_user(), running=self._context.sessions.running_query)
+        except SqlError as error:
+            duration = int((time.monotonic() - started) * 1000)
+            self._context.metastore.record_outcome(epoch, f"failed: {error.message}", duration)
+            raise
+
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, agreed: set[str], *, said_yes: bool
     ) -> None:
@@ -273,7 +287,7 @@ class Executor:
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
         shown = _shown(plan, question.token)
-        if (said_yes and not plan.unallowed) or question.token in session.confirmed or shown in agreed:
+        if (said_yes and question.takes_yes_beforehand) or question.token in session.confirmed or shown in agreed:
             return
         was_asked = session.ask is not None
         if session.ask is not None and session.ask(question):

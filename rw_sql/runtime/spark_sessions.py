@@ -74,6 +74,16 @@ class SparkSessions:
         context: Any = self.spark.sparkContext
         return "this Spark session was stopped" if context._jsc is None else None
 
+    def running_query(self, query_id: str) -> str | None:
+        """The query with this id that runs in the JVM, in whichever session, as a message names it; else None."""
+        session: Any = self.spark
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()
+        for key in queries.keySet():
+            if str(key) == query_id:
+                name = queries.get(key).name()
+                return f'query "{name}"' if name else f"query {query_id}"
+        return None
+
     def new(self, packages: Iterable[str] = ()) -> SparkSession:
         """A session with the jobs' settings that finds the classes of ``packages`` from the calling thread."""
         self.load(packages)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, assert_never
+from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
-from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.plan.desired import holds_of, ingest_fragment
 from rw_sql.plan.requests import (
@@ -34,8 +33,10 @@ from rw_sql.plan.requests import (
     ReadVersion,
     ReadWatermarks,
     SealSecret,
+    drive,
 )
 from rw_sql.runtime.analyze import analyze
+from rw_sql.runtime.checkpoint_answers import answer_checkpoint
 from rw_sql.runtime.checkpoint_files import read_checkpoint
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
@@ -44,6 +45,7 @@ from rw_sql.runtime.positions import read_committed_ranges, read_positions, read
 from rw_sql.runtime.progress import watermark_ms
 from rw_sql.runtime.read_ranges import read_ranges
 from rw_sql.runtime.secrets import read_secret, seal
+from rw_sql.runtime.text_files import read_text_file
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream
@@ -70,18 +72,7 @@ class World:
 
     def run(self, asking: Asking[T]) -> T:
         """Drives a lowering to its end. Errors of an answer are raised inside of the lowering."""
-        try:
-            request = next(asking)
-            while True:
-                try:
-                    answer = self.answer(request)
-                except SqlError as error:
-                    request = asking.throw(error)
-                else:
-                    request = asking.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        return drive(asking, self.answer)
 
     def answer(self, request: Request) -> object:
         """One answer."""
@@ -119,7 +110,7 @@ class World:
             case ReadPositions(source_id=source_id):
                 return self.positions(source_id)
             case ReadFile(path=path):
-                return _read_file(path)
+                return read_text_file(path)
             case ReadClock():
                 return now_ms()
             case ReadJobStatuses():
@@ -144,7 +135,7 @@ class World:
             case AnalyzeQuery():
                 return analyze(context.sessions, request)
             case _:
-                assert_never(request)
+                return answer_checkpoint(request, context.sessions.running_query)
 
     def look(self, kind: str, options: PlannedOptions) -> Upstream:
         """What lowering sees where it looks at the same upstream: one look for both."""
@@ -212,14 +203,3 @@ class World:
                 if not self._context.applied.holds(epoch, [status.job]):
                     statuses[status.job] = replace(status, state="STOPPING")
         return statuses
-
-
-def _read_file(path: str) -> str:
-    import fsspec
-
-    try:
-        files, plain = fsspec.core.url_to_fs(path)
-        return str(files.read_text(plain, encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise SqlError(FILE_UNREADABLE, f"cannot read file {path!r}: {reason.lower()}") from error

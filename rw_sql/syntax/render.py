@@ -110,7 +110,9 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.DropTable: _dropping("TABLE"),
     ast.Explain: _explain,
     ast.Flush: _words("FLUSH"),
-    ast.InjectCheckpointOffsets: lambda s: operate.inject(f"INJECT CHECKPOINT OFFSETS {literal(s.path)}", s),
+    ast.InjectCheckpointOffsets: lambda s: operate.inject(
+        f"INJECT CHECKPOINT OFFSETS {literal(s.path)}", s, operate.checkpoint_options(s)
+    ),
     ast.InjectSourceOffsets: lambda s: operate.inject(f"INJECT SOURCE OFFSETS {name_text(s.name)}", s),
     ast.PauseAllSources: _with_reason("PAUSE ALL SOURCES"),
     ast.PauseSink: _named_with_reason("PAUSE SINK"),
@@ -127,7 +129,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.Rollback: _words("ROLLBACK"),
     ast.SetParameter: operate.set_parameter,
     ast.SetTimeZone: operate.set_time_zone,
-    ast.ShowCheckpoint: lambda s: f"SHOW CHECKPOINT {literal(s.path)}",
+    ast.ShowCheckpoint: operate.show_checkpoint,
     ast.ShowColumns: lambda s: f"SHOW {s.kind} FROM {name_text(s.name)}{operate.show_filter(s)}",
     ast.ShowCreate: lambda s: f"SHOW CREATE {s.kind} {name_text(s.name)}",
     ast.ShowMetrics: _words("SHOW METRICS"),

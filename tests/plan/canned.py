@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar, assert_never
+from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka import topics_of
@@ -49,6 +49,7 @@ from rw_sql.plan.requests import (
     SealSecret,
 )
 from rw_sql.plan.steps import after
+from rw_sql.runtime.checkpoint_answers import answer_checkpoint
 from rw_sql.syntax import parse_statement
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class CannedWorld:
     checkpoints: dict[str, CheckpointText] = field(default_factory=dict)
     operations: tuple[OperationRecord, ...] = ()
     commits: list[CommittedRanges] = field(default_factory=list)
+    running: dict[str, str] = field(default_factory=dict)
     dialect: str = "spark"
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
@@ -273,7 +275,8 @@ class CannedWorld:
             case AnalyzeQuery():
                 return self.analysis
             case _:
-                assert_never(request)
+                # Checkpoints and what lies beside them are files: these are real.
+                return answer_checkpoint(request, self.running.get)
 
     def _look(self, options: dict[str, str]) -> Upstream:
         address = options.get("properties.bootstrap.server")

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.syntax.names import literal, quoted
 from rw_sql.syntax.rendering.layout import Clauses
-from rw_sql.syntax.rendering.parts import name_text, parameter_text, reason_text, switches_text, value_text
+from rw_sql.syntax.rendering.parts import (
+    name_text,
+    options_text,
+    parameter_text,
+    reason_text,
+    switches_text,
+    value_text,
+)
 from rw_sql.syntax.statements import (
     InjectBack,
     InjectFromCheckpoint,
@@ -44,7 +51,24 @@ def reset_source_splits(s: ast.ResetSourceSplits) -> str:
     return clauses.listed("WITH", switches).add(reason_text(s.reason).lstrip()).text()
 
 
-def inject(head: str, s: ast.InjectSourceOffsets | ast.InjectCheckpointOffsets) -> str:
+def checkpoint_options(s: ast.InjectCheckpointOffsets) -> list[str]:
+    """What only a checkpoint's WITH takes."""
+    return options_text(s.options) + switches_text(
+        table=", ".join(s.tables) or None,
+        exactly=True if s.is_exactly else None,
+        assume_stopped=True if s.is_assumed_stopped else None,
+        watch=s.watch,
+    )
+
+
+def show_checkpoint(s: ast.ShowCheckpoint) -> str:
+    listed = options_text(s.options) + switches_text(table=", ".join(s.tables) or None)
+    return Clauses(f"SHOW CHECKPOINT {literal(s.path)}").listed("WITH", listed).text()
+
+
+def inject(
+    head: str, s: ast.InjectSourceOffsets | ast.InjectCheckpointOffsets, more_options: Sequence[str] = ()
+) -> str:
     clauses = Clauses(head)
     if isinstance(s.target, InjectValues):
         clauses.listed("VALUES", [_entry(entry) for entry in s.target.entries])
@@ -55,7 +79,7 @@ def inject(head: str, s: ast.InjectSourceOffsets | ast.InjectCheckpointOffsets) 
     switches = switches_text(
         convention=None if s.convention == "next" else s.convention, validate=None if s.is_validated else False
     )
-    return clauses.listed("WITH", switches).add(reason_text(s.reason).lstrip()).text()
+    return clauses.listed("WITH", [*more_options, *switches]).add(reason_text(s.reason).lstrip()).text()
 
 
 def _entry(entry: SplitEntry) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.syntax.rules.alter import ALTER_RULES
+from rw_sql.syntax.rules.checkpoint import CHECKPOINT_RULES
 from rw_sql.syntax.rules.columns import COLUMN_RULES
 from rw_sql.syntax.rules.connection import CONNECTION_RULES
 from rw_sql.syntax.rules.materialized_view import MATERIALIZED_VIEW_RULES
@@ -27,6 +28,7 @@ RULES: dict[str, Callable[..., Any]] = {
     **CONNECTION_RULES,
     **MATERIALIZED_VIEW_RULES,
     **PART_RULES,
+    **CHECKPOINT_RULES,
     **SESSION_RULES,
     **SINK_RULES,
     **SOURCE_RULES,

@@ -28,7 +28,6 @@ from rw_sql.syntax.statements.show import (
     Describe,
     DescribeFragment,
     DescribeFragments,
-    ShowCheckpoint,
     ShowColumns,
     ShowCreate,
     ShowMetrics,
@@ -194,10 +193,6 @@ def show_metrics() -> ShowMetrics:
     return ShowMetrics()
 
 
-def show_checkpoint(path: Token) -> ShowCheckpoint:
-    return ShowCheckpoint(path=path.value)
-
-
 def show_parameter(name: Name) -> ShowParameter:
     return ShowParameter(parameter=str(name))
 
@@ -260,7 +255,6 @@ SESSION_RULES: dict[str, Callable[..., Any]] = {
     "show_source_continuity": show_source_continuity,
     "show_unsafe_operations": show_unsafe_operations,
     "show_metrics": show_metrics,
-    "show_checkpoint": show_checkpoint,
     "show_create": show_create,
     "show_parameter": show_parameter,
     "show_all": show_all,

@@ -11,7 +11,6 @@ from rw_sql.syntax.statements.source import (
     CreateSource,
     DropSource,
     InjectBack,
-    InjectCheckpointOffsets,
     InjectFromCheckpoint,
     InjectFromFile,
     InjectFromGroup,
@@ -147,26 +146,6 @@ def inject_source_offsets(
     )
 
 
-def inject_checkpoint_offsets(
-    path: Token,
-    target: InjectTarget,
-    splits: tuple[SplitId, ...],
-    allow: tuple[str, ...],
-    switches: tuple[Option, ...],
-    reason: str | None,
-) -> InjectCheckpointOffsets:
-    convention, is_validated = _inject_switches(switches)
-    return InjectCheckpointOffsets(
-        path=path.value,
-        target=target,
-        splits=splits,
-        allow=allow,
-        convention=convention,
-        is_validated=is_validated,
-        reason=reason,
-    )
-
-
 def _inject_switches(switches: tuple[Option, ...]) -> tuple[str, bool]:
     read = read_switches(switches, {"convention": ("next", "last_seen"), "validate": True})
     return read["convention"], read["validate"]
@@ -243,7 +222,6 @@ SOURCE_RULES: dict[str, Callable[..., Any]] = {
     "resume_all_sources": resume_all_sources,
     "reset_source_splits": reset_source_splits,
     "inject_source_offsets": inject_source_offsets,
-    "inject_checkpoint_offsets": inject_checkpoint_offsets,
     "skip_record": skip_record,
     "rewind_source": rewind_source,
     "split_entry": split_entry,

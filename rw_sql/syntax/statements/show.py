@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rw_sql.syntax.statements.common import Name, Statement
+from rw_sql.errors import Span
+from rw_sql.syntax.statements.common import Name, Option, Statement, at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +76,15 @@ class ShowMetrics(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowCheckpoint(Statement):
-    """``SHOW CHECKPOINT 'path'``: the offsets of a checkpoint made elsewhere."""
+    """``SHOW CHECKPOINT 'path' [WITH (…)]``: where a checkpoint made elsewhere stands.
+
+    ``options`` are the brokers' (``properties.…`` and ``connection``), ``tables`` the Delta tables that its job reads.
+    """
 
     path: str
+    options: tuple[Option, ...] = ()
+    tables: tuple[str, ...] = ()
+    path_span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,15 +232,26 @@ class InjectSourceOffsets(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectCheckpointOffsets(Statement):
-    """``INJECT CHECKPOINT OFFSETS 'path' target …``: as INJECT SOURCE OFFSETS, into a checkpoint made elsewhere."""
+    """``INJECT CHECKPOINT OFFSETS 'path' target …``: as INJECT SOURCE OFFSETS, into a checkpoint made elsewhere.
+
+    In WITH: ``options`` are the brokers' (``properties.…`` and ``connection``), ``tables`` the Delta tables that are
+    read. ``is_exactly`` lets the checkpoint hold no other Kafka splits than those named, ``watch`` is how long its
+    files must stand still, and ``is_assumed_stopped`` says that its job is stopped.
+    """
 
     path: str
     target: InjectTarget
     splits: tuple[SplitId, ...] = ()
     allow: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
+    tables: tuple[str, ...] = ()
     convention: str = "next"
+    is_exactly: bool = False
+    is_assumed_stopped: bool = False
     is_validated: bool = True
+    watch: str | None = None
     reason: str | None = None
+    path_span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

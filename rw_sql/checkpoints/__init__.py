@@ -1,0 +1,4 @@
+"""Checkpoints of Structured Streaming queries that were made without rw_sql: read, rewritten and put back.
+
+Files only, through fsspec: no Spark, no Java, no catalog.
+"""

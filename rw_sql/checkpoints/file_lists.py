@@ -1,0 +1,53 @@
+"""The lists of files that a file source keeps in its checkpoint: ``sources/N/…``, one a batch, sometimes compacted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from rw_sql.checkpoints.files import CheckpointFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COMPACT = ".compact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLists:
+    """The lists by number: the paths of the files in each. ``next`` is one more than the newest number."""
+
+    lists: Mapping[int, tuple[str, ...]]
+    next: int
+
+    def between(self, start: int, end: int) -> tuple[str, ...]:
+        """The files of the lists ``[start, end)``, in order."""
+        return tuple(path for number in range(start, end) for path in self.lists.get(number, ()))
+
+
+def read_lists(files: CheckpointFiles, source: str) -> FileLists:
+    """Every list of one source: the newest compacted file and those after it say all."""
+    folder = f"sources/{source}"
+    names = files.stamps(folder)
+    numbers = {int(name.removesuffix(_COMPACT)): name for name in names if name.removesuffix(_COMPACT).isdigit()}
+    compacted = [number for number, name in numbers.items() if name.endswith(_COMPACT)]
+    first = max(compacted, default=0)
+    lists: dict[int, list[str]] = {}
+    for number in sorted(number for number in numbers if number >= first):
+        for line in files.read(f"{folder}/{numbers[number]}").splitlines()[1:]:
+            if line.strip():
+                entry = json.loads(line)
+                lists.setdefault(int(entry.get("batchId", number)), []).append(str(entry["path"]))
+    return FileLists(lists={number: tuple(paths) for number, paths in lists.items()}, next=max(numbers, default=-1) + 1)
+
+
+def missing_files(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of some files that are not there any more."""
+    gone = []
+    for path in paths:
+        files = CheckpointFiles.at(unquote(path))
+        if not files.system.exists(files.root):
+            gone.append(path)
+    return tuple(gone)

@@ -1,0 +1,134 @@
+"""A checkpoint's files: wherever fsspec reaches, with Hadoop's checksums where they lie on a local path."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_CHUNK = 512
+_CHECKSUM_HEADER = b"crc\0" + _CHUNK.to_bytes(4, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """The files below a checkpoint's root. Names are relative to it."""
+
+    location: str
+    root: str
+    system: AbstractFileSystem = field(repr=False)
+
+    @staticmethod
+    def at(location: str) -> CheckpointFiles:
+        """The files at a path or URI. Raises SqlError FILE_UNREADABLE where this process cannot go there."""
+        import fsspec
+
+        # Hadoop writes file:/path, which fsspec does not read.
+        plain = location.removeprefix("file:") if location.startswith("file:/") and "://" not in location else location
+        try:
+            system, root = fsspec.core.url_to_fs(plain)
+        except ImportError as error:
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"cannot reach {location!r}: {str(error).splitlines()[0]}",
+                hint="install the fsspec package of that file system: s3fs, gcsfs, adlfs",
+            ) from error
+        except ValueError as error:
+            raise SqlError(FILE_UNREADABLE, f"cannot reach {location!r}: {error}") from error
+        return CheckpointFiles(location, str(root).rstrip("/"), system)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether they lie on a local path."""
+        protocol = self.system.protocol
+        return "file" in ((protocol,) if isinstance(protocol, str) else tuple(protocol))
+
+    def path(self, name: str) -> str:
+        """The path of a file or folder."""
+        return f"{self.root}/{name}" if name else self.root
+
+    def stamps(self, folder: str) -> dict[str, str]:
+        """The visible names in a folder, each with what changes when it is written; empty where it does not exist."""
+        try:
+            self.system.invalidate_cache()
+            found = self.system.ls(self.path(folder), detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        stamps = {}
+        for info in found:
+            name = str(info["name"]).rstrip("/").rpartition("/")[2]
+            if name and not name.startswith("."):
+                written = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
+                stamps[name] = f"{info.get('size')} {written} {info.get('ETag', '')}"
+        return stamps
+
+    def batches(self, folder: str) -> list[int]:
+        """The numbers that name files in a folder, ascending."""
+        return sorted(int(name) for name in self.stamps(folder) if name.isascii() and name.isdigit())
+
+    def read(self, name: str) -> str:
+        """A file's text. Raises FileNotFoundError, or SqlError FILE_UNREADABLE."""
+        try:
+            data: bytes = self.system.cat_file(self.path(name))
+            return data.decode("utf-8")
+        except FileNotFoundError:
+            raise
+        except (OSError, UnicodeDecodeError) as error:
+            raise SqlError(FILE_UNREADABLE, f"cannot read {self.path(name)!r}: {_reason(error)}") from error
+
+    def write(self, name: str, text: str) -> None:
+        """Puts a text in a file's place, at once: who reads meanwhile reads the old one or the new one, whole.
+
+        A checksum that Hadoop keeps beside the file is renewed: it would refuse the file with the old one.
+        """
+        data = text.encode()
+        try:
+            if self.is_local:
+                self._replace_local(Path(self.path(name)), data)
+            else:
+                self.system.pipe_file(self.path(name), data)
+        except OSError as error:
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"cannot write {self.path(name)!r}: {_reason(error)}",
+                hint="run this as the user that runs the job",
+            ) from error
+
+    def _replace_local(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        checksum = path.with_name(f".{path.name}.crc")
+        has_checksum = checksum.exists()
+        owner = path.stat() if path.exists() else None
+        fresh = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+        with fresh.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        if owner is not None:
+            fresh.chmod(owner.st_mode & 0o7777)
+            if os.geteuid() == 0:
+                os.chown(fresh, owner.st_uid, owner.st_gid)
+        # A file without a checksum is read unchecked, so that there is no moment at which a stale one would refuse it.
+        checksum.unlink(missing_ok=True)
+        fresh.replace(path)
+        if has_checksum:
+            checksum.write_bytes(checksum_of(data))
+
+
+def checksum_of(data: bytes) -> bytes:
+    """What Hadoop's checksummed file system keeps beside a file: a CRC-32 for every 512 bytes."""
+    chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
+    return _CHECKSUM_HEADER + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.lower()

@@ -1,0 +1,165 @@
+"""Rewrites the newest entry of a checkpoint's offset log, and takes that back.
+
+Operator state is not touched: the next batch continues it with records from the new positions. What is rewritten is
+the entry of the newest *committed* batch (and the one before it, which Spark's older source interface reads again at
+a start), so that batch numbers go on and no sink takes the next batch for one that it has seen.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.checkpoints.checkpoint import stamp_of
+from rw_sql.checkpoints.journal import (
+    DONE,
+    FOLDER,
+    STARTED,
+    UNDOING,
+    UNDONE,
+    JournalEntry,
+    read_journal,
+    write_journal,
+)
+from rw_sql.errors import CANNOT_UNDO_CHECKPOINT, CHECKPOINT_IN_USE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.checkpoints.checkpoint import Checkpoint, Rewrite
+    from rw_sql.checkpoints.files import CheckpointFiles
+
+
+def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
+    """Returns once nothing has moved for a while. Raises SqlError CHECKPOINT_IN_USE as soon as something does."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if stamp_of(files) != stamp:
+            raise in_use(files.location)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, 0.25))
+
+
+def in_use(path: str) -> SqlError:
+    """The error where another process moves the checkpoint."""
+    return SqlError(
+        CHECKPOINT_IN_USE,
+        f"a job is running on checkpoint {path!r}: its files moved while they were watched",
+        hint="stop the job, wait until it has ended, and run this again",
+    )
+
+
+def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_seconds: float) -> JournalEntry:
+    """Rewrites the checkpoint, or raises SqlError with every file as it was.
+
+    The journal is written first: where this process is killed in between, :func:`undo` puts back what it had begun.
+    """
+    with _locked(files):
+        watch(files, wanted.stamp, watch_seconds)
+        number = max((entry.number for entry in read_journal(files)), default=0) + 1
+        entry = JournalEntry(
+            number=number,
+            state=STARTED,
+            batch=wanted.batch,
+            files=wanted.files,
+            statement=wanted.statement,
+            actor=actor,
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            reason=wanted.reason,
+        )
+        write_journal(files, entry)
+        try:
+            for change in wanted.files:
+                _replace(files, change.name, change.before, change.after)
+            _require_newest(files, wanted.batch)
+        except SqlError:
+            _put_back(files, entry)
+            raise
+        done = entry.with_state(DONE)
+        write_journal(files, done)
+        return done
+
+
+def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntry:
+    """The rewrite that undo would take back. Raises SqlError where there is none, or the job has gone on since."""
+    entries = [entry for entry in read_journal(files) if entry.state != UNDONE]
+    if not entries:
+        raise SqlError(
+            CANNOT_UNDO_CHECKPOINT,
+            f"nothing was rewritten in checkpoint {files.location!r} that is not undone",
+            hint=f"rw-sql checkpoint show {files.location} tells where it stands",
+        )
+    entry = entries[-1]
+    if checkpoint.planned > entry.batch:
+        raise SqlError(
+            CANNOT_UNDO_CHECKPOINT,
+            f"the job went on after operation {entry.number}: it has planned batch {checkpoint.planned}, "
+            f"and the operation rewrote batch {entry.batch}",
+            hint=f"rw-sql checkpoint set-offsets {files.location} moves it from where it stands now; "
+            f"what was there before is kept in {files.path(FOLDER)}",
+        )
+    for change in entry.files:
+        if files.read(change.name) not in (change.before, change.after):
+            raise SqlError(
+                CANNOT_UNDO_CHECKPOINT,
+                f"{files.path(change.name)!r} was changed by somebody else after operation {entry.number}",
+                hint=f"what was there before is kept in {files.path(FOLDER)}",
+            )
+    return entry
+
+
+def undo(files: CheckpointFiles, checkpoint: Checkpoint, entry: JournalEntry, *, watch_seconds: float) -> None:
+    """Puts back what a rewrite replaced. Raises SqlError with every file as it was where a job moves it meanwhile."""
+    with _locked(files):
+        watch(files, checkpoint.stamp, watch_seconds)
+        write_journal(files, entry.with_state(UNDOING))
+        for change in entry.files:
+            if files.read(change.name) != change.before:
+                _replace(files, change.name, change.after, change.before)
+        write_journal(files, entry.with_state(UNDONE))
+
+
+def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
+    if files.read(name) != old:
+        raise in_use(files.location)
+    files.write(name, new)
+
+
+def _require_newest(files: CheckpointFiles, batch: int) -> None:
+    """A job that was live all along, and idle while it was watched, shows itself by its next batch."""
+    if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
+        raise in_use(files.location)
+
+
+def _put_back(files: CheckpointFiles, entry: JournalEntry) -> None:
+    for change in entry.files:
+        if files.read(change.name) == change.after:
+            files.write(change.name, change.before)
+    write_journal(files, entry.with_state(UNDONE))
+
+
+@contextmanager
+def _locked(files: CheckpointFiles) -> Iterator[None]:
+    """One rewriting process at a time. On a local path only: elsewhere the comparison before each write must do."""
+    if not files.is_local:
+        yield
+        return
+    import fcntl
+    from pathlib import Path
+
+    folder = Path(files.path(FOLDER))
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SqlError(
+                CHECKPOINT_IN_USE,
+                f"another process is rewriting checkpoint {files.location!r}",
+                hint="wait until it has ended",
+            ) from error
+        yield

@@ -1,0 +1,250 @@
+"""``rw-sql checkpoint`` on checkpoints written by hand: what it prints, asks and refuses. No Spark, no broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from rw_sql.cli.main import app
+from rw_sql.errors import SqlError
+from rw_sql.plan.offset_files import read_offsets
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import InjectCheckpointOffsets
+from tests.checkpoints.made import delta, files, kafka, list_files, make_checkpoint, make_table, plan_batch, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOVE = ("--assume-stopped", "--yes", "--watch", "10ms")
+
+
+def run(*arguments: object) -> str:
+    """What the command prints. Raises what it raises."""
+    done = CliRunner().invoke(app, ["checkpoint", *map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*arguments: object) -> SqlError:
+    with pytest.raises(SqlError) as caught:
+        run(*arguments)
+    return caught.value
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A count over two partitions of one topic."""
+    batches = ([kafka(words=[3, 2])], [kafka(words=[12, 9])])
+    return make_checkpoint(tmp_path / "words", *batches, operators=["stateStoreSave"], watermark_ms=1_700_000_000_000)
+
+
+def test_show(job: Path) -> None:
+    told = run("show", job)
+    assert "batch 1 committed, offset log v1" in told
+    assert "keeps the state of: aggregation" in told
+    assert "watermark: 2023-11-14" in told
+    assert "| words:0 |   12 |" in told
+    plan_batch(job, 2, [kafka(words=[13, 9])])
+    assert "batch 1 committed, batch 2 planned and not committed" in run("show", job)
+
+
+def test_show_as_json(job: Path) -> None:
+    told = json.loads(run("show", job, "--output", "json"))
+    assert (told["batch"], told["planned"], told["watermark_ms"], told["state"]) == (
+        1,
+        1,
+        1_700_000_000_000,
+        ["aggregation"],
+    )
+    assert [(split["split"], split["next"]) for split in told["splits"]] == [("words:0", 12), ("words:1", 9)]
+
+
+@pytest.mark.parametrize("form", ["map", "spark", "connect", "csv", "rpk"])
+def test_what_is_exported_can_be_set(job: Path, tmp_path: Path, form: str) -> None:
+    text = run("export", job, "--form", form)
+    assert {entry.split: entry.state for entry in read_offsets(text, "out").entries} == {
+        "words:0": "12",
+        "words:1": "9",
+    }
+    file = tmp_path / "offsets"
+    run("export", job, "--form", form, "--file", file)
+    assert file.read_text(encoding="utf-8") == text
+    run("set-offsets", job, "--to-offset", 1, "--allow", "duplicates", *MOVE)
+    told = json.loads(run("set-offsets", job, "--file", file, "--allow", "gaps", "--output", "json", *MOVE))
+    assert {split["split"]: split["new"] for split in told["splits"]} == {"words:0": 12, "words:1": 9}
+
+
+def test_only_a_map_holds_a_version(tmp_path: Path) -> None:
+    made = make_checkpoint(tmp_path / "c", [delta(4)])
+    assert json.loads(run("export", made)) == {"version": 4}
+    assert "--form map holds every split" in str(refused("export", made, "--form", "spark"))
+
+
+def test_move_show_and_undo(job: Path) -> None:
+    before = tree(job)
+    told = run("set-offsets", job, "--set", "words:0=5", "--allow", "duplicates", "--reason", "bad release", *MOVE)
+    assert "INJECTED | words:0 at 5 (was 12)" in told
+    assert "KEPT     | not named, position kept: words:1" in told
+    assert f"Taken back with: rw-sql checkpoint undo {job}" in told
+    (rewritten,) = json.loads(run("show", job, "--output", "json"))["rewrites"]
+    assert (rewritten["operation"], rewritten["state"], rewritten["batch"]) == (1, "done", 1)
+    assert "bad release" in (job / "_rw_sql" / "000001.json").read_text(encoding="utf-8")
+    told = run("undo", job, "--dry-run")
+    assert "Nothing was changed" in told
+    told = run("undo", job, *MOVE)
+    assert "RESTORED | words:0 at 12 (was 5)" in told
+    assert "Taken back with" not in told
+    assert tree(job) == before
+
+
+def test_dry_run_changes_nothing(job: Path) -> None:
+    before = tree(job)
+    assert "Nothing was changed: --dry-run." in run("set-offsets", job, "--shift-by", -3, "--dry-run")
+    told = json.loads(run("set-offsets", job, "--shift-by", -3, "--dry-run", "--output", "json"))
+    assert not told["is_done"]
+    assert [split["verdict"] for split in told["splits"]] == [
+        "DUPLICATES at most 3 (no properties.bootstrap.server)"
+    ] * 2
+    assert tree(job) == before
+    assert not (job / "_rw_sql").exists()
+
+
+def test_each_command_is_a_statement(job: Path) -> None:
+    text = run(
+        *("set-offsets", job, "--set", "words:0=5", "--set", "words:1=null", "--allow", "gaps,clamp", "--last-seen"),
+        *("--bootstrap", "b:9092", "--property", "security.protocol=sasl_ssl", "--secret", "sasl.password=KAFKA_PASS"),
+        *("--table", "/lake/t", "--exactly", "--watch", "1min", "--reason", "it's late", "--assume-stopped"),
+        "--show-sql",
+    )
+    statement = parse_statement(text.rstrip().removesuffix(";"))
+    assert isinstance(statement, InjectCheckpointOffsets)
+    assert statement.path == str(job)
+    assert (statement.allow, statement.convention, statement.tables) == (("GAPS", "CLAMP"), "last_seen", ("/lake/t",))
+    assert (statement.is_exactly, statement.is_assumed_stopped, statement.watch) == (True, True, "1min")
+    assert statement.reason == "it's late"
+    assert [option.key for option in statement.options] == [
+        "properties.bootstrap.server",
+        "properties.security.protocol",
+        "properties.sasl.password",
+    ]
+    shown = run("show", job, "--bootstrap", "b:9092", "--show-sql")
+    assert parse_statement(shown.rstrip().removesuffix(";"))
+
+
+def test_a_file_source_in_named_sources(tmp_path: Path) -> None:
+    made = make_checkpoint(tmp_path / "c", [kafka(a=[1]), files(0)], names=["clicks", "arrivals"])
+    (tmp_path / "0.json").write_text("{}", encoding="utf-8")
+    list_files(made, 0, tmp_path / "0.json", source="arrivals")
+    run("set-offsets", made, "--to-earliest", "--split", "list", "--allow", "duplicates", *MOVE)
+    assert (made / "offsets" / "0").read_text(encoding="utf-8").splitlines()[2:] == [
+        f"clicks:{kafka(a=[1])}",
+        "arrivals:-",
+    ]
+    assert "| list" in run("show", made)
+
+
+def test_a_delta_source(tmp_path: Path) -> None:
+    made = make_checkpoint(tmp_path / "c", [delta(3)])
+    table = make_table(tmp_path / "t", 1, 2, 4)
+    told = json.loads(run("set-offsets", made, "--set", "version=1", "--table", table, "--dry-run", "--output", "json"))
+    assert told["splits"] == [{"split": "version", "old": 3, "new": 1, "verdict": "DUPLICATES 6"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "one target must be given, found none"),
+        (("--to-latest", "--shift-by", "1"), "found: --to-latest, --shift-by"),
+        (("--set", "words:0"), "--set takes SPLIT=N"),
+        (("--to-latest", "--property", "x"), "--property takes KEY=VALUE"),
+        (("--to-latest", "--allow", "all"), "--allow knows gaps, duplicates and clamp"),
+        (("--to-latest", "--output", "yaml"), "--output must be table or json"),
+        (("--to-latest", "--watch", "soon"), "WATCH must be a time"),
+        (("--set", "words:0=5"), "whether the job is stopped cannot be asked here"),
+        (("--set", "words:0=5", "--yes"), "whether the job is stopped cannot be asked here"),
+        (("--set", "words:0=5", "--assume-stopped"), "--yes --allow duplicates --assume-stopped does what is shown"),
+        (("--set", "words:0=5", "--assume-stopped", "--yes"), "--yes --allow duplicates --assume-stopped"),
+        (("--set", "words:0=15", "--assume-stopped", "--yes", "--allow", "duplicates"), "--yes --allow gaps"),
+        (("--set", "words:0=5", "--bootstrap", "127.0.0.1:1", *MOVE), "the brokers do not answer"),
+        (("--from-group", "g"), "name the brokers"),
+        (("--file", "/nowhere/offsets.json"), "cannot read file"),
+    ],
+)
+def test_refusals(job: Path, arguments: tuple[str, ...], message: str) -> None:
+    before = tree(job)
+    assert message in str(refused("set-offsets", job, *arguments))
+    assert tree(job) == before
+    assert not (job / "_rw_sql").exists()
+
+
+def test_a_secret_is_read_from_the_environment_and_never_told(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = str(refused("show", job, "--bootstrap", "127.0.0.1:1", "--secret", "sasl.password=NO_SUCH_VARIABLE"))
+    assert "properties.sasl.password" in told or "NO_SUCH_VARIABLE" in told
+    monkeypatch.setenv("KAFKA_PASS", "hunter2")
+    told = run(
+        *("show", job, "--bootstrap", "127.0.0.1:1", "--property", "security.protocol=sasl_plaintext"),
+        *(
+            "--property",
+            "sasl.mechanism=PLAIN",
+            "--property",
+            "sasl.username=u",
+            "--secret",
+            "sasl.password=KAFKA_PASS",
+        ),
+    )
+    assert "hunter2" not in told
+    assert "UNKNOWN" in told
+
+
+def test_no_spark_is_loaded(job: Path) -> None:
+    program = (
+        "import sys\nfrom rw_sql.cli.main import app\n"
+        "try:\n    app()\nfinally:\n    assert 'pyspark' not in sys.modules"
+    )
+    for command in (["show"], ["export"], ["set-offsets", "--to-offset", "1", "--dry-run"]):
+        arguments = [command[0], str(job), *command[1:]]
+        subprocess.run(
+            [sys.executable, "-c", program, "checkpoint", *arguments], check=True, timeout=60, capture_output=True
+        )
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_done"),
+    [(["yes\n", "yes\n"], True), (["yes\n", "no\n"], False), (["no\n"], False), (["\x04"], False)],
+)
+def test_at_a_terminal(job: Path, answers: list[str], is_done: bool) -> None:
+    """Asked twice: whether the job is stopped, and whether to go ahead."""
+    before = tree(job)
+    outer, inner = pty.openpty()
+    program = "from rw_sql.cli.main import app; app()"
+    arguments = ["set-offsets", str(job), "--set", "words:0=5", "--watch", "10ms"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "checkpoint", *arguments],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "200"},
+    )
+    os.close(inner)
+    told = ""
+    for answer in answers:
+        while not told.endswith("Type yes: "):
+            told += os.read(outer, 65536).decode()
+        told += "\n"
+        os.write(outer, answer.encode())
+    assert process.wait(timeout=60) == (0 if is_done else 1), told
+    with suppress(OSError):  # the other end is closed: that is how a terminal ends
+        while data := os.read(outer, 65536):
+            told += data.decode()
+    os.close(outer)
+    assert "stopped? Type yes:" in told
+    assert ("INJECTED" in told) == is_done
+    assert (tree(job) != before) == is_done
