@@ -165,7 +165,8 @@ class DeltaWriter:
 
     def _merge(self, rows: pa.Table, marks: list[Transaction], batch: int) -> None:
         self._require_turn(batch)
-        matched = " AND ".join(f"t.`{key}` IS NOT DISTINCT FROM s.`{key}`" for key in self._shape.keys)
+        # In brackets: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in self._shape.keys)
         columns = {f"`{name}`": f"s.`{name}`" for name in self._schema.names}
         (
             self._table.merge(

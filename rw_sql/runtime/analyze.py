@@ -31,6 +31,9 @@ logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 _UNSTORABLE = (NullType, YearMonthIntervalType, DayTimeIntervalType, CalendarIntervalType, VariantType, TimeType)
 
+_TIME_WINDOW = "spark.timeWindow"
+"""Spark's mark of a column that ``window()`` made. It marks session windows too, but they take no update mode."""
+
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
@@ -162,6 +165,18 @@ def _output_of(group: Any, outputs: Any, names: dict[int, str]) -> str | None:
     for i in range(outputs.size()):
         column = outputs.apply(i)
         inner = column.child() if _class(column) == "Alias" else column
-        if inner.semanticEquals(group) and column.exprId().id() in names:
+        stands = inner.semanticEquals(group) or _is_start_of(inner, group)
+        if stands and column.exprId().id() in names:
             return names[column.exprId().id()]
     return None
+
+
+def _is_start_of(column: Any, group: Any) -> bool:
+    """Whether it is the start of the time window grouped by: windows of one length, so the start tells which."""
+    return (
+        _class(column) == "GetStructField"
+        and column.child().semanticEquals(group)
+        and column.ordinal() == 0
+        and _class(group) == "AttributeReference"
+        and bool(group.metadata().contains(_TIME_WINDOW))
+    )

@@ -209,7 +209,8 @@ class JobOutput:
         version = self._version_of(batch)
         fault("batch.before_merge")
         self._require_turn(version)
-        matched = " AND ".join(f"t.`{key}` IS NOT DISTINCT FROM s.`{key}`" for key in keys)
+        # In brackets: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
         try:
             (
                 self.table.merge(
