@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, delete_topic, produce
@@ -93,6 +94,26 @@ scenarios = st.integers(1, 8).flatmap(
         steps=st.lists(_steps(partitions), min_size=1, max_size=3).map(tuple),
     )
 )
+
+
+def drawn(number: int, count: int) -> list[Scenario]:
+    """The scenarios of a seed: always the same. Hypothesis begins with the simplest ones, which are left out."""
+    found: list[Scenario] = []
+
+    @seed(number)
+    @settings(
+        max_examples=40 + count,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(scenarios)
+    def draw(scenario: Scenario) -> None:
+        found.append(scenario)
+
+    draw()
+    return found[-count:]
 
 
 def _values(named: Mapping[str, object]) -> str:

@@ -1,0 +1,115 @@
+"""What only the brokers can tell of records and groups: committed offsets, holes between offsets, times of records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.connectors.base import GroupOffsets
+from rw_sql.connectors.datagen import DatagenConnector
+from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+KAFKA = KafkaConnector()
+
+
+def options(broker: BrokerInfo, topic: str) -> dict[str, str]:
+    return {"properties.bootstrap.server": broker.bootstrap, "topic": topic}
+
+
+def put(broker: BrokerInfo, topic: str, count: int, *, partition: int = 0, at_ms: int | None = None) -> None:
+    times = [None if at_ms is None else at_ms + number for number in range(count)]
+    records = [
+        Record(
+            value=b"x", key=b"%d" % number, partition=partition, timestamp_ms=None if at_ms is None else at_ms + number
+        )
+        for number, time in enumerate(times)
+    ]
+    produce(broker.bootstrap, topic, records)
+
+
+def commit(broker: BrokerInfo, group: str, *parts: tuple[str, int, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    wanted = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(*part) for part in parts])
+    for future in admin.alter_consumer_group_offsets([wanted]).values():
+        future.result(30)
+
+
+@pytest.mark.kafka
+def test_what_a_group_has_committed(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 3)
+    put(broker, topic_name, 9)
+    commit(broker, topic_name, (topic_name, 0, 4), (topic_name, 1, 0))
+    splits = [f"{topic_name}:{part}" for part in range(3)]
+    found = KAFKA.group_offsets(options(broker, topic_name), topic_name, splits)
+    assert found == GroupOffsets(offsets={splits[0]: 4, splits[1]: 0})
+    other = KAFKA.group_offsets(options(broker, topic_name), f"{topic_name}.none", splits)
+    assert other.offsets == {}
+    assert topic_name in other.groups
+
+
+@pytest.mark.kafka
+def test_a_group_that_reads_has_members(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    put(broker, topic_name, 3)
+    maker: Any = ck.Consumer
+    consumer = maker({"bootstrap.servers": broker.bootstrap, "group.id": topic_name, "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([topic_name])
+        message = consumer.poll(60)
+        assert message is not None
+        consumer.commit(message, asynchronous=False)
+        found = KAFKA.group_offsets(options(broker, topic_name), topic_name, [f"{topic_name}:0"])
+    finally:
+        consumer.close()
+    assert found == GroupOffsets(offsets={f"{topic_name}:0": 1}, members=1)
+
+
+@pytest.mark.kafka
+def test_topics_whose_offsets_count_records_and_those_whose_do_not(broker: BrokerInfo, topic_name: str) -> None:
+    plain, compacted, marked, empty = (f"{topic_name}.{kind}" for kind in ("plain", "compacted", "marked", "empty"))
+    create_topic(broker.bootstrap, plain, 3)
+    create_topic(broker.bootstrap, compacted, 1, {"cleanup.policy": "compact,delete"})
+    create_topic(broker.bootstrap, marked, 2)
+    create_topic(broker.bootstrap, empty, 2)
+    for topic in (plain, compacted):
+        put(broker, topic, 40)
+    maker: Any = ck.Producer
+    producer = maker({"bootstrap.servers": broker.bootstrap, "transactional.id": marked})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(marked, b"x", partition=1)
+    producer.commit_transaction(30)
+    topics = f"{plain},{compacted},{marked},{empty}"
+    assert KAFKA.sparse_topics(options(broker, topics)) == {compacted: "compacted", marked: "transactional"}
+
+
+@pytest.mark.kafka
+def test_when_waiting_records_were_written(broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 2)
+    put(broker, topic_name, 5, at_ms=1_700_000_000_000)
+    found = KAFKA.record_times(options(broker, topic_name), {f"{topic_name}:0": 3, f"{topic_name}:1": 0})
+    assert found == {f"{topic_name}:0": 1_700_000_000_003}
+
+
+def test_brokers_that_do_not_answer_are_a_reason_not_to_count() -> None:
+    nowhere = {"properties.bootstrap.server": "127.0.0.1:1", "topic": "t"}
+    (why,) = KAFKA.sparse_topics(nowhere, timeout=1).values()
+    assert why.startswith("not known to hold a record at every offset: ")
+    with pytest.raises(SqlError, match="the brokers do not answer"):
+        KAFKA.group_offsets(nowhere, "g", ["t:0"], timeout=1)
+
+
+def test_generated_rows_have_no_groups_and_no_holes() -> None:
+    datagen = DatagenConnector()
+    assert datagen.sparse_topics({}) == {}
+    assert datagen.record_times({}, {"1-0": 3}) == {}
+    with pytest.raises(SqlError, match="no consumer groups"):
+        datagen.group_offsets({}, "g", ["1-0"])
