@@ -107,15 +107,18 @@ def is_running(folder: str | Path) -> BrokerInfo | None:
     return BrokerInfo(**{name: told[name] for name in ("pid", "bootstrap", "cluster_id", "folder")})
 
 
-def kafka_class_path() -> str:
-    """The broker's class path. Resolved by Spark the first time, remembered until a jar of it is gone."""
+def kafka_class_path(package: str = KAFKA_PACKAGE) -> str:
+    """The class path of the broker, or of another package of Kafka's.
+
+    Resolved by Spark the first time, remembered until a jar of it is gone.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
-    remembered = cache / (KAFKA_PACKAGE.replace(":", "-") + ".classpath")
+    remembered = cache / (package.replace(":", "-") + ".classpath")
     if remembered.exists():
         jars = remembered.read_text(encoding="utf-8").split("\n")
         if all(Path(jar).exists() for jar in jars):
             return os.pathsep.join([*jars, *_spark_jars()])
-    jars = _resolve()
+    jars = _resolve(package)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=cache, delete=False, encoding="utf-8") as file:
         file.write("\n".join(jars))
@@ -136,12 +139,12 @@ def _spark_jars() -> list[str]:
     return sorted(str(jar) for jar in (_spark_home() / "jars").iterdir() if jar.name.startswith(_FROM_SPARK))
 
 
-def _resolve() -> list[str]:
+def _resolve(package: str) -> list[str]:
     _java_program()
     home = _spark_home()
     command = [
         str(home / "bin" / "spark-submit"),
-        *("--verbose", "--master", "local[1]", "--packages", KAFKA_PACKAGE, "--driver-memory", _HEAP),
+        *("--verbose", "--master", "local[1]", "--packages", package, "--driver-memory", _HEAP),
         *("--class", "kafka.tools.StorageTool", "spark-internal", "random-uuid"),
     ]
     done: subprocess.CompletedProcess[str] | None = None
@@ -158,7 +161,7 @@ def _resolve() -> list[str]:
         if done.returncode == 0 and jars:
             return jars
     tail = "\n".join((done.stderr if done else "").strip().splitlines()[-8:])
-    raise SqlError(UPSTREAM_UNREACHABLE, f"Kafka could not be fetched as {KAFKA_PACKAGE}", detail=tail)
+    raise SqlError(UPSTREAM_UNREACHABLE, f"Kafka could not be fetched as {package}", detail=tail)
 
 
 def _class_path_elements(printed: str) -> list[str]:

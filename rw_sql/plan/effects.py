@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.plan.requests import Asking, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.metastore.records import ObjectRecord, SourceRecord
     from rw_sql.plan.plan import SplitPreview
 
 
@@ -30,6 +30,9 @@ def effects_on_dependents(
             notices.append(f"rows that are read again stand twice in {', '.join(appending)}")
         if counting:
             notices.append(f"rows that are read again are counted twice in {', '.join(counting)}")
+        sinks = [sink.name for sink in snapshot.dependents_of(source.id) if _adds(sink)]
+        if sinks:
+            notices.append(f"rows that are read again go out a second time through {', '.join(sinks)}")
     if any(_may_be_late(row) for row in rows) and views:
         marks = yield from watermarks(tuple(view.id for view in views))
         notices += [
@@ -38,6 +41,11 @@ def effects_on_dependents(
             if view.id in marks
         ]
     return tuple(notices)
+
+
+def _adds(record: ObjectRecord) -> bool:
+    """Whether a dependent is a sink that adds every row it gets, and replaces none."""
+    return isinstance(record, SinkRecord) and record.type == "append-only"
 
 
 def _may_be_late(row: SplitPreview) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.plan.ranges import ReadLife, with_span
-from rw_sql.runtime.delta_log import added_rows, job_commit, latest_version, read_actions
+from rw_sql.runtime.delta_log import added_rows, commit_versions, job_commit, latest_version, read_actions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,12 +75,13 @@ def _noted(warehouse: Warehouse, source: SourceRecord, newest: int) -> ReadRange
 def _fold(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> ReadRanges:
     """The commits after ``known`` added to it."""
     lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
-    for version in range(known.version + 1, newest + 1):
-        try:
-            actions = read_actions(warehouse, table, version)
-        except FileNotFoundError:
-            is_complete = False
-            continue
+    versions = range(known.version + 1, newest + 1)
+    if versions and not _is_there(warehouse, table, versions.start):
+        is_complete = False
+        oldest = min((at for at in commit_versions(warehouse, table) if at in versions), default=newest + 1)
+        versions = range(oldest, newest + 1)
+    for version in versions:
+        actions = read_actions(warehouse, table, version)
         back_to = _restored(actions)
         if back_to is not None:
             then = _fold(warehouse, table, ReadRanges(), back_to)
@@ -91,6 +92,14 @@ def _fold(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> R
             _add(lives, commit)
             sparse |= _sparse_splits(commit, actions)
     return ReadRanges(version=newest, lives=lives, sparse=frozenset(sparse), is_complete=is_complete)
+
+
+def _is_there(warehouse: Warehouse, table: str, version: int) -> bool:
+    try:
+        read_actions(warehouse, table, version)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _add(lives: dict[str, tuple[ReadLife, ...]], commit: JobCommit) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.ranges import covered, uncovered, with_span
-from tests.plan.canned import CannedWorld, create_source, moved_world
+from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 
 
 def paused_world() -> CannedWorld:
@@ -85,8 +85,16 @@ def test_offsets_that_are_no_count_of_records_are_said_at_most(why: str, shown: 
     )
 
 
-def test_views_that_count_twice_are_named() -> None:
+def test_views_and_sinks_that_take_rows_twice_are_named() -> None:
     world = paused_world()
+    world.put_topic("out", (0, 0))
+    world.run(
+        "CREATE SINK k FROM v WITH (connector = 'kafka', topic = 'out', type = 'append-only', "
+        f"properties.bootstrap.server = '{HERE}') FORMAT PLAIN ENCODE JSON"
+    )
+    again = world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
+    assert "rows that are read again go out a second time through k" in again
+    assert "a second time" not in world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 50)")
     shown = world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
     assert "rows that are read again stand twice in v" in shown
     view = world.snapshot.find("materialized_view", "v")

@@ -1,0 +1,186 @@
+"""Sources of thousands of splits: what an operator waits for, and Kafka's own tool beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from time import perf_counter
+
+from bench.harness import Case, NotRunError, Pair
+from rw_sql.cli.kafka_broker import KAFKA_PACKAGE
+from rw_sql.errors import SqlError
+
+SPLITS = 10_000
+READ = 50
+PARTITIONS = 1_000
+KAFKA_TOOLS = f"{KAFKA_PACKAGE},org.apache.kafka:kafka-tools:4.1.0"
+_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+_SETTINGS = {"spark.master": "local[2]", "spark.ui.enabled": "false"}
+
+
+@contextmanager
+def _session() -> Iterator[tuple[Callable[[str], float], str]]:
+    """Statements to a session on a new warehouse, each timed until its last row is there, in milliseconds."""
+    import rw_sql
+
+    warehouse = mkdtemp(prefix="rw_sql_bench_")
+    spark = rw_sql.connect(warehouse, config=_SETTINGS, run_jobs=False)
+    rw_sql.attach(spark, warehouse, run_jobs=False).ask = lambda question: True
+
+    def timed(text: str) -> float:
+        started = perf_counter()
+        spark.sql(text).collect()
+        return (perf_counter() - started) * 1e3
+
+    try:
+        yield timed, warehouse
+    finally:
+        rw_sql.detach(spark)
+        spark.stop()
+        shutil.rmtree(warehouse, ignore_errors=True)
+
+
+def _read_all(warehouse: str) -> None:
+    """The log of a source whose every split was read to READ, as its reader would have written it."""
+    from rw_sql.metastore import Metastore
+    from rw_sql.plan.definitions import source_definition
+    from rw_sql.runtime.decode import log_schema
+    from rw_sql.runtime.output import JobOutput
+    from rw_sql.runtime.storage import Warehouse
+
+    snapshot = Metastore.open(warehouse).snapshot()
+    source = snapshot.find("source", "s")
+    assert source is not None
+    place = Warehouse.at(warehouse)
+    splits = [f"{SPLITS}-{number}" for number in range(SPLITS)]
+    log = JobOutput.open(
+        place,
+        place.data(source.id, source.generation),
+        log_schema(source_definition(source.definition)).json(),
+        job=f"ingest-{source.id}",
+        run=1,
+        epoch=snapshot.epoch,
+        partition_by=("_rw_bucket",),
+    )
+    log.lives = dict.fromkeys(splits, ("datagen", "seed 0"))
+    import pyarrow as pa
+
+    empty = pa.schema(log.table.schema().to_arrow()).empty_table()
+    for batch in range(5):
+        step = READ // 5
+        log.append_rows(empty, batch, dict.fromkeys(splits, (batch * step, batch * step + step)))
+
+
+def _many(*texts: str) -> Callable[[], AbstractContextManager[Pair]]:
+    """The slowest of the statements, on a paused source of SPLITS splits that were all read."""
+
+    @contextmanager
+    def opened() -> Iterator[Pair]:
+        with _session() as (timed, warehouse):
+            timed(
+                f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.split.num = '{SPLITS}', "
+                f"datagen.rows.total = '{SPLITS * 100}', paused = 'true')"
+            )
+            timed("ALTER SYSTEM SET enable_unsafe_ops = true")
+            _read_all(warehouse)
+            yield Pair(ours=lambda: max(timed(text) for text in texts), settings={"splits": str(SPLITS)})
+
+    return opened
+
+
+def _kafka_tool_class_path() -> str:
+    """The class path of Kafka's command line, fetched as the broker's is."""
+    from rw_sql.cli import kafka_broker
+
+    found = kafka_broker.kafka_class_path(KAFKA_TOOLS)
+    if "kafka-tools" not in found:
+        raise NotRunError(f"{KAFKA_TOOLS} is not to be had here")
+    return found
+
+
+@contextmanager
+def _open_consumer_groups() -> Iterator[Pair]:
+    """INJECT of a topic of PARTITIONS partitions, and kafka-consumer-groups --reset-offsets of a group on it."""
+    from rw_sql.cli.kafka_broker import start_broker, stop_broker
+    from rw_sql.cli.kafka_topics import create_topic, produce
+
+    try:
+        class_path = _kafka_tool_class_path()
+    except SqlError as error:
+        raise NotRunError(str(error.message)) from error
+    folder = Path(mkdtemp(prefix="rw_sql_bench_broker_"))
+    broker = start_broker(folder, port=0)
+    try:
+        create_topic(broker.bootstrap, "wide", PARTITIONS)
+        produce(broker.bootstrap, "wide", [b"{}"] * (PARTITIONS * 20))
+        command = ["java", "-cp", class_path, _COMMAND, "--bootstrap-server", broker.bootstrap]
+        reset = ["--group", "g", "--topic", "wide", "--reset-offsets", "--execute"]
+        environment = {**os.environ, "JAVA_TOOL_OPTIONS": ""}
+
+        def peer(target: str) -> float:
+            started = perf_counter()
+            told = subprocess.run([*command, *reset, target], capture_output=True, text=True, env=environment)
+            if told.returncode != 0 or "Error" in told.stdout:
+                raise NotRunError(f"kafka-consumer-groups failed: {(told.stderr or told.stdout)[-300:]}")
+            return (perf_counter() - started) * 1e3
+
+        with _session() as (timed, _):
+            timed(
+                "CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 'wide', paused = 'true', "
+                f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON"
+            )
+            timed("ALTER SYSTEM SET enable_unsafe_ops = true")
+            targets = _alternating("LATEST", "EARLIEST")
+            kafkas = _alternating("--to-latest", "--to-earliest")
+            yield Pair(
+                ours=lambda: timed(f"INJECT SOURCE OFFSETS s TO {next(targets)}"),
+                peer=lambda: peer(next(kafkas)),
+                settings={
+                    "partitions": str(PARTITIONS),
+                    "ours": "a statement in an open session, with its preview, every offset checked",
+                    "peer": "the command line, a JVM of its own for each call, as it is used",
+                },
+            )
+    finally:
+        stop_broker(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alternating(one: str, other: str) -> Iterator[str]:
+    while True:
+        yield one
+        yield other
+
+
+def _case(name: str, title: str, *texts: str) -> Case:
+    return Case(name=name, title=title, peer="", unit="ms", goal=1_000, open=_many(*texts))
+
+
+CASES = (
+    _case("show_splits_10000", "SHOW SOURCE SPLITS of 10,000 splits", "SHOW SOURCE SPLITS s"),
+    _case(
+        "inject_10000",
+        "INJECT into 10,000 splits, counted and committed",
+        "INJECT SOURCE OFFSETS s TO OFFSET 10",
+        "INJECT SOURCE OFFSETS s TO OFFSET 20",
+    ),
+    _case("explain_10000", "EXPLAIN of that INJECT", "EXPLAIN INJECT SOURCE OFFSETS s TO OFFSET 10"),
+    _case(
+        "reset_10000",
+        "RESET of 10,000 splits, their positions forgotten",
+        "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
+    ),
+    Case(
+        name="inject_kafka_1000",
+        title="INJECT into 1,000 partitions of Kafka",
+        peer="kafka-consumer-groups --reset-offsets",
+        unit="ms",
+        goal=1.0,
+        open=_open_consumer_groups,
+    ),
+)
