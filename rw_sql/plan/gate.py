@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF, SqlError
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.desired import holds_of
 from rw_sql.plan.preview import render_preview
 from rw_sql.syntax import render
 
@@ -53,7 +54,7 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan) -> str:
-    """A digest of the canonical text, of the epochs of what it affects and of what that uses, and of the new positions.
+    """A digest of the text, of positions, and of the epochs of what it affects, of what that uses and what holds it.
 
     It fits nothing else, and not later.
     """
@@ -62,7 +63,8 @@ def token_of(snapshot: Snapshot, plan: Plan) -> str:
         parts.append(f"{id_}@{snapshot.object_epoch(id_)}/{snapshot.fragment_epoch(f'ingest-{id_}')}")
         record = snapshot.get(id_)
         uses = record.uses if isinstance(record, SourceRecord) else ()
-        parts += [f"{used}@{snapshot.object_epoch(used)}" for used in uses]
+        held = [hold.id for hold in holds_of(snapshot, id_)]
+        parts += [f"{other}@{snapshot.object_epoch(other)}" for other in (*uses, *held)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_TOKEN_DIGITS]
 
 

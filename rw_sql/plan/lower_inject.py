@@ -194,5 +194,5 @@ def _plan(
         reason=statement.reason,
         stands=stands,
         unallowed=tuple(word for word, is_there in predicted if is_there and word not in statement.allow),
-        fingerprint=",".join(f"{split}={state.offset}" for split, state in sorted(states.items())),
+        fingerprint=",".join(f"{row.split}={row.old}>{row.new}" for row in moved),
     )

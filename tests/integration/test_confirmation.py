@@ -56,6 +56,15 @@ def test_confirm_is_refused_once_the_source_has_changed(paused: AttachedSession)
     assert f"'{token}'" not in (caught.value.hint or "")
 
 
+def test_confirm_is_refused_once_the_source_has_run_on(paused: AttachedSession) -> None:
+    error, token = refusal(paused, "INJECT SOURCE OFFSETS s VALUES ('0' = 5)")
+    assert "GAP 5" in str(error)
+    paused.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM s", "RESUME SOURCE s", "FLUSH", "PAUSE SOURCE s")
+    with nothing_changes(paused.warehouse), pytest.raises(SqlError) as caught:
+        paused.sql(f"CONFIRM '{token}'")
+    assert "DUPLICATES 15" in str(caught.value)
+
+
 def test_confirm_of_another_session_is_refused(paused: AttachedSession) -> None:
     _, token = refusal(paused, LAST)
     other = AttachedSession(paused.spark.newSession(), paused.warehouse)

@@ -55,6 +55,20 @@ def test_a_token_outlives_what_does_not_touch_its_source() -> None:
     assert token(world, MOVE) == before
 
 
+def test_the_token_of_an_inject_fits_its_offsets_and_its_pause() -> None:
+    world = moved_world()
+    world.run("PAUSE SOURCE s")
+    last = "INJECT SOURCE OFFSETS s TO LATEST"
+    first = token(world, last)
+    assert token(world, last) == first
+    world.put_topic("old", (10, 60), (0, 50))
+    assert token(world, last) != first
+    world.put_topic("old", (10, 50), (0, 50))
+    assert token(world, last) == first
+    world.run("RESUME SOURCE s", "PAUSE SOURCE s")
+    assert token(world, last) != first
+
+
 def test_the_switch() -> None:
     world = moved_world()
     plan = world.plan(MOVE)
