@@ -89,6 +89,9 @@ def _codes() -> _Codes:
                 KafkaError.REQUEST_TIMED_OUT,
                 KafkaError.NETWORK_EXCEPTION,
                 KafkaError._TRANSPORT,
+                KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                KafkaError.COORDINATOR_NOT_AVAILABLE,
+                KafkaError.NOT_COORDINATOR,
             }
         ),
     )
@@ -181,13 +184,19 @@ class BrokerAdmin:
         return found
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
-        """The answer to one call of librdkafka's client, given that client and the seconds left. Raises BrokerError."""
-        future = self._call(lambda: start(self._admin, self._left()))
-        self._wait([future])
-        try:
-            return future.result()
-        except self._failure as error:
-            raise BrokerError(self._reason(error)) from error
+        """The answer to one call of librdkafka's client, given that client and the seconds left. Raises BrokerError.
+
+        What fails because a leader or a coordinator is just moving is asked again until the deadline.
+        """
+        while True:
+            future = self._call(lambda: start(self._admin, self._left()))
+            self._wait([future])
+            try:
+                return future.result()
+            except self._failure as error:
+                if _code(error) not in self._codes.passing or time.monotonic() + _RETRY_SECONDS >= self._deadline:
+                    raise BrokerError(self._reason(error)) from error
+            self._admin.poll(_RETRY_SECONDS)
 
     def offsets(self, partitions: Iterable[tuple[str, int]], *whens: int) -> tuple[dict[tuple[str, int], int], ...]:
         """Per partition the offset at each of ``whens``: :data:`EARLIEST`, :data:`LATEST`, or milliseconds.
