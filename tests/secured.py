@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,14 @@ def set_scram_password(bootstrap: str, user: str, password: str) -> None:
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """The broker, with user ``scram`` and a topic ``events`` of ten records."""
-    folder = tmp_path_factory.mktemp("secured")
+    with running_secured_broker(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+@contextmanager
+def running_secured_broker(folder: Path) -> Iterator[Secured]:
+    """Such a broker with its data in a folder."""
+    folder.mkdir(exist_ok=True)
     authority = make_authority()
     server = issue(authority, "broker")
     (folder / "ca.pem").write_text(authority.certificate_pem)
@@ -76,11 +84,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     set_scram_password(info.bootstrap, "scram", PASSWORD)
     create_topic(info.bootstrap, "events", 2)
     produce(info.bootstrap, "events", [Record(value=str(n).encode(), partition=n % 2) for n in range(10)])
-    yield Secured(
-        plain=info.bootstrap,
-        by_password=f"localhost:{password}",
-        by_certificate=f"localhost:{certificate}",
-        authority=authority,
-        authority_file=folder / "ca.pem",
-    )
-    stop_broker(folder / "broker")
+    try:
+        yield Secured(
+            plain=info.bootstrap,
+            by_password=f"localhost:{password}",
+            by_certificate=f"localhost:{certificate}",
+            authority=authority,
+            authority_file=folder / "ca.pem",
+        )
+    finally:
+        stop_broker(folder / "broker")

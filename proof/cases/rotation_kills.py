@@ -1,0 +1,36 @@
+"""Every point between the steps of ALTER CONNECTION and ALTER SECRET: all dependents run on one side of it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from proof.harness import Facts, Proof
+from tests.crash.rotation import AFTER, BEFORE, CONNECTION, SECRET, Rotation, RotationKill
+from tests.secured import running_secured_broker
+
+_KILLS_A_SEED = 6
+_PAIRS = [(alters, point) for alters in (CONNECTION, SECRET) for point in (*BEFORE, *AFTER)]
+DEALT = -(-len(_PAIRS) // _KILLS_A_SEED)
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    pairs = random.Random(seed // DEALT).sample(_PAIRS, len(_PAIRS))[seed % DEALT :: DEALT]
+    dice = random.Random(seed)
+    kills = [RotationKill(alters=alters, point=point, kills=dice.choice(["python", "both"])) for alters, point in pairs]
+    (folder / "rotation").mkdir()
+    with running_secured_broker(folder / "secured") as secured:
+        return Rotation(folder / "rotation", secured).run(kills)
+
+
+PROOF = Proof(
+    name="rotation-kills",
+    claim="A process killed while it changes credentials leaves all dependents on the new ones or all on the old.",
+    method=f"Two sources and a sink on one connection to a broker with SCRAM and TLS. {len(_PAIRS)} pairs of a "
+    "statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps, each once in "
+    f"{DEALT} seeds, Python killed alone or with its JVM. After a kill before the commit the broker accepts the old "
+    "credentials only, after a later one the new ones only; the next process must read every row exactly once and "
+    "write all of them.",
+    seeds=range(2 * DEALT),
+    check=_check,
+)

@@ -1,0 +1,242 @@
+"""Credentials are changed under running sources and a sink, and the process that changes them is killed on the way.
+
+The parent knows on which side of the commit a kill lies, and lets the broker accept only what must hold from then on.
+So the next process reads and writes everything only if every dependent runs with that, and none with the other.
+
+Run as ``python -m tests.crash.rotation`` this is one such process, its task as JSON on the standard input.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.runtime.secrets import KEY_VARIABLE
+from tests.secured import set_scram_password
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.secured import Secured
+
+CONNECTION, SECRET = "ALTER CONNECTION", "ALTER SECRET"
+SOURCES = ("a", "b")
+BEFORE = ("statement.planned", "statement.before_commit", "metastore.before_append")
+"""A process that is killed here has changed nothing."""
+
+AFTER = (
+    "metastore.after_append",
+    "metastore.after_objects",
+    "metastore.after_fragment_splits",
+    "metastore.after_source_state",
+    "statement.after_commit",
+    "owner.before_applied",
+    "owner.after_applied",
+    "reconciler.before_start",
+    "reconciler.after_start",
+    "ingest.before_stop",
+    "ingest.after_stop",
+    "ingest.after_note",
+    "ingest.before_claim",
+    "ingest.after_claim",
+    "ingest.after_first_note",
+    "fence.before",
+    "fence.after",
+    "ingest.after_position",
+    "ingest.before_query",
+    "ingest.after_query",
+    "sink.before_stop",
+    "sink.after_stop",
+    "sink.before_claim",
+    "sink.after_claim",
+    "sink.before_query",
+    "sink.after_query",
+    "statement.applied",
+    "statement.told",
+)
+"""A process that is killed here has committed: what its jobs have come to differs from point to point."""
+
+EXIT_NOT_REACHED = 3
+_ROWS = 5
+_LIFE_SECONDS = 240
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotationKill:
+    """What is altered, and where the process that does it is killed: Python alone, or its JVM too."""
+
+    alters: str
+    point: str
+    kills: str = "both"
+
+
+@dataclass(slots=True)
+class Login:
+    """What the broker accepts."""
+
+    user: str
+    secret: str
+    password: str
+
+
+class Rotation:
+    """A warehouse with two sources and a sink on one connection, and the processes that take over from each other."""
+
+    def __init__(self, folder: Path, secured: Secured) -> None:
+        self.folder = folder
+        self.secured = secured
+        self.mark = uuid.uuid4().hex[:8]
+        self.topics = {name: f"{name}.{self.mark}" for name in (*SOURCES, "out")}
+        self.key = base64.b64encode(os.urandom(32)).decode()
+        self.produced = 0
+        self.lives = 0
+        for topic in self.topics.values():
+            create_topic(secured.plain, topic, 1)
+        self.login = self.made_login()
+        set_scram_password(secured.plain, self.login.user, self.login.password)
+
+    def made_login(self) -> Login:
+        """Credentials that nobody had before."""
+        fresh = uuid.uuid4().hex[:8]
+        return Login(user=f"user.{fresh}", secret=f"s_{fresh}", password=f"password of {fresh}")
+
+    def run(self, kills: Sequence[RotationKill]) -> Mapping[str, int]:
+        """Lets every kill happen, and looks after each whether all dependents go on. Raises AssertionError."""
+        for kill in kills:
+            self.suffer(kill)
+        self.live(None, {})
+        return {"processes killed": len(kills), "rows compared": self.produced * (len(SOURCES) + 1)}
+
+    def suffer(self, kill: RotationKill) -> None:
+        """One process up to its kill; then the broker accepts one of the two credentials only."""
+        new = self.made_login()
+        changes: dict[str, Any] = {"point": kill.point, "kills": kill.kills, "user": new.user, "password": new.password}
+        if kill.alters == CONNECTION:
+            changes["before"] = f"CREATE SECRET {new.secret} WITH (backend = 'meta') AS '{new.password}'"
+            changes["alter"] = (
+                f"ALTER CONNECTION c SET (properties.sasl.username = '{new.user}', "
+                f"properties.sasl.password = SECRET {new.secret})"
+            )
+        else:
+            new.user, new.secret = self.login.user, self.login.secret
+            changes |= {"user": new.user, "alter": f"ALTER SECRET {new.secret} AS '{new.password}'"}
+        status = self.live(kill, changes)
+        assert status == -signal.SIGKILL, self.story(f"{kill}: status {status}")
+        kept, gone = (self.login, new) if kill.point in BEFORE else (new, self.login)
+        if gone.user != kept.user:
+            set_scram_password(self.secured.plain, gone.user, f"nobody knows {uuid.uuid4().hex}")
+        set_scram_password(self.secured.plain, kept.user, kept.password)
+        self.login = kept
+
+    def live(self, kill: RotationKill | None, changes: Mapping[str, Any]) -> int:
+        """One process: it reads what is new, tells its rows, and then changes what it is told to change."""
+        self.lives += 1
+        ids = range(self.produced, self.produced + _ROWS)
+        for name in SOURCES:
+            records = [Record(value=json.dumps({"id": id_}).encode()) for id_ in ids]
+            produce(self.secured.plain, self.topics[name], records)
+        self.produced += _ROWS
+        dump = self.folder / f"rows-{self.lives}.json"
+        task = {
+            "warehouse": str(self.folder / "warehouse"),
+            "plain": self.secured.plain,
+            "bootstrap": self.secured.by_password,
+            "authority": str(self.secured.authority_file),
+            "topics": self.topics,
+            "login": [self.login.user, self.login.secret, self.login.password] if self.lives == 1 else None,
+            "dump": str(dump),
+            **changes,
+        }
+        with self.log().open("wb") as log:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.crash.rotation"],
+                input=json.dumps(task).encode(),
+                stdout=log,
+                stderr=log,
+                cwd=_ROOT,
+                env={**os.environ, KEY_VARIABLE: self.key},
+                timeout=_LIFE_SECONDS,
+                check=False,
+            )
+        assert dump.exists(), self.story(f"{kill}: it did not come to its rows, status {done.returncode}")
+        rows = json.loads(dump.read_text(encoding="utf-8"))
+        for name in SOURCES:
+            assert rows[name] == list(range(self.produced)), self.story(f"{kill}: source {name} gave {rows[name]}")
+        assert set(rows["out"]) == set(range(self.produced)), self.story(f"{kill}: the sink wrote {rows['out']}")
+        return done.returncode
+
+    def log(self) -> Path:
+        """What the last process said."""
+        return self.folder / f"life-{self.lives}.log"
+
+    def story(self, what: str) -> str:
+        """What went wrong, with the end of what the last process said."""
+        tail = self.log().read_text(encoding="utf-8", errors="replace").splitlines()[-30:]
+        return "\n".join([what, f"(process {self.lives} of {self.folder})", *tail])
+
+
+def create(spark: Any, task: Mapping[str, Any]) -> None:
+    """The connection, the sources, the views and the sink."""
+    user, secret, password = task["login"]
+    topics = task["topics"]
+    statements = [
+        f"CREATE SECRET {secret} WITH (backend = 'meta') AS '{password}'",
+        f"CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{task['bootstrap']}',"
+        " properties.security.protocol = 'sasl_ssl', properties.sasl.mechanism = 'SCRAM-SHA-512',"
+        f" properties.sasl.username = '{user}', properties.sasl.password = SECRET {secret},"
+        f" properties.ssl.ca.location = '{task['authority']}')",
+    ]
+    for name in SOURCES:
+        statements += [
+            f"CREATE SOURCE {name} (id INT) WITH (connector = 'kafka', connection = c, topic = '{topics[name]}')"
+            " FORMAT PLAIN ENCODE JSON",
+            f"CREATE MATERIALIZED VIEW v{name} AS SELECT id FROM {name}",
+        ]
+    statements.append(
+        f"CREATE SINK k FROM va WITH (connector = 'kafka', connection = c, topic = '{topics['out']}')"
+        " FORMAT PLAIN ENCODE JSON"
+    )
+    for statement in statements:
+        spark.sql(statement)
+
+
+def main() -> None:
+    """One life, up to its kill if it has one."""
+    import rw_sql
+    from rw_sql.runtime import faults
+    from tests.crash.child import SPARK_SETTINGS
+    from tests.integration.test_sinks import consumed
+
+    task = json.loads(sys.stdin.read())
+    spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
+    if task["login"] is not None:
+        create(spark, task)
+    spark.sql("FLUSH")
+    rows = {name: sorted(row.id for row in spark.sql(f"SELECT id FROM v{name}").collect()) for name in SOURCES}
+    rows["out"] = [value["id"] for _, value in consumed(task["plain"], task["topics"]["out"])]
+    Path(task["dump"]).write_text(json.dumps(rows), encoding="utf-8")
+    if "alter" not in task:
+        rw_sql.detach(spark)
+        spark.stop()
+        return
+    if "before" in task:
+        spark.sql(task["before"])
+    set_scram_password(task["plain"], task["user"], task["password"])
+    faults.arm(task["point"], task["kills"])
+    spark.sql(task["alter"])
+    print(f"{task['point']} was not passed", flush=True)
+    os._exit(EXIT_NOT_REACHED)
+
+
+if __name__ == "__main__":
+    main()

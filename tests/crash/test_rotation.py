@@ -1,0 +1,37 @@
+"""A process is killed while it changes credentials: then all dependents run with the new ones, or all with the old."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash.kills import POINTS, SINK_POINTS
+from tests.crash.rotation import AFTER, BEFORE, CONNECTION, SECRET, Rotation, RotationKill
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.secured import Secured
+
+
+@pytest.mark.crash
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_all_dependents_run_on_one_side(secured: Secured, tmp_path: Path) -> None:
+    kills = [
+        # The catalog knows; no job has heard of it.
+        RotationKill(alters=CONNECTION, point="metastore.after_append"),
+        # One of three jobs runs with the new value, the others are being stopped.
+        RotationKill(alters=SECRET, point="reconciler.after_start"),
+    ]
+    facts = Rotation(tmp_path, secured).run(kills)
+    assert facts["processes killed"] == len(kills)
+
+
+def test_the_points_are_those_that_there_are() -> None:
+    assert {*BEFORE, *AFTER} <= {*POINTS, *SINK_POINTS}
+    passed_by_batches = {"batch.", "view.", "owner.after_lease", "owner.before_discovery", "spark."}
+    others = {*POINTS, *SINK_POINTS} - {*BEFORE, *AFTER}
+    within_batches = {"ingest.in_batch", "sink.in_batch", "sink.after_write", "sink.after_batch"}
+    assert {point for point in others if not point.startswith(tuple(passed_by_batches))} == within_batches
