@@ -97,6 +97,8 @@ class Child:
 
     def say(self, spark: SparkSession, *statements: str) -> None:
         """Statements; their rows and errors go to files."""
+        from pyspark.errors import PySparkException
+
         import rw_sql
 
         for statement in statements:
@@ -104,6 +106,8 @@ class Child:
                 told = "\n".join(str(row.asDict()) for row in spark.sql(statement).collect())
             except rw_sql.SqlError as error:
                 told = f"{error!r}\n{error}\n{error.__cause__!r}\n" + "\n".join(error._render_traceback_())
+            except PySparkException as error:
+                told = f"{error!r}\n{error}"
             self.keep("answers", told)
 
     def keep(self, folder: str, text: str) -> None:
@@ -156,7 +160,7 @@ class Child:
         self.say(
             spark,
             "FLUSH",
-            *(f"SHOW {what}" for what in ("SECRETS", "CONNECTIONS", "SOURCES", "JOBS", "UNSAFE OPERATIONS", "ALL")),
+            *(f"SHOW {what}" for what in ("SECRETS", "CONNECTIONS", "SOURCES", "JOBS", "UNSAFE OPERATIONS")),
             *(f"SHOW CREATE {what}" for what in ("SECRET pw", "CONNECTION c", "SOURCE a", "MATERIALIZED VIEW va")),
             "SHOW SOURCE SPLITS a",
             "DESCRIBE a",
