@@ -84,7 +84,8 @@ def effect_on(
             verdict = ORPHAN
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
-            doubts[f"{status}: it stalls until RESET SOURCE SPLITS {source.name}"] = None
+            if may_move:  # otherwise it stalls already, and this changes nothing about it
+                doubts[f"{status}: it stalls until RESET SOURCE SPLITS {source.name}"] = None
         elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
             verdict = _UNTOLD
             doubts["the brokers do not tell their cluster, so nobody can tell whether it is the same"] = None
