@@ -190,6 +190,23 @@ def test_the_safe_path_changes_the_source_without_a_gate() -> None:
     assert [row.change for row in again.changes] == ["NOTHING"]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER SOURCE a SET CONNECTION NONE",
+        "ALTER SOURCE a SET CONNECTION e",
+        "ALTER SOURCE a CONNECTOR WITH (properties.client.id = 'me')",
+    ],
+)
+def test_what_was_altered_can_be_undone(statement: str) -> None:
+    world = with_connection(connected_world(), "e", HERE)
+    before = definition(world), ingest(world)
+    world.run(statement)
+    assert definition(world) != before[0]
+    world.run(f"UNDO OPERATION {world.operations[0].epoch}")
+    assert (definition(world), ingest(world)) == before
+
+
 def test_the_safe_path_of_a_connection_is_a_set() -> None:
     world = connected_world()
     plan = world.run("ALTER CONNECTION c CONNECTOR WITH (properties.client.id = 'me')")
