@@ -233,6 +233,7 @@ def main() -> None:
     spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
     if task["login"] is not None:
         create(spark, task)
+    spark.sql("SET statement_timeout = '120s'")
     spark.sql("FLUSH")
     rows = {name: sorted(row.id for row in spark.sql(f"SELECT id FROM v{name}").collect()) for name in SOURCES}
     rows["out"] = [value["id"] for _, value in consumed(task["plain"], task["topics"]["out"])]

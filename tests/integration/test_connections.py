@@ -86,6 +86,8 @@ def test_passwords_rotate_under_running_sources_and_sinks(
         )
 
     session.run(
+        # Eight jobs start at once, in a Spark that may just have started itself.
+        "SET statement_timeout = '120s'",
         f"CREATE SECRET pw WITH (backend = 'meta') AS '{passwords[0]}'",
         "CREATE SECRET wrong WITH (backend = 'meta') AS 'no'",
         connection("c", "pw"),
