@@ -11,6 +11,7 @@ import pytest
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from tests.integration.attached import AttachedSession, produce_json, wait_until
+from tests.integration.undoing import undo_all
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
@@ -102,6 +103,14 @@ def test_metrics_tell_of_operations_and_jobs(session: AttachedSession, broker: B
     assert [(row.predicted, row.gaps, row.last_before, row.first_after, row.status) for row in rows] == [
         ("GAP 1", 1, 2, 4, "AS PREDICTED")
     ]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_operations_are_undone_in_reverse_order(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, seed: int
+) -> None:
+    facts = undo_all(session, broker.bootstrap, topic_name, seed=seed, length=5)
+    assert facts["operations undone"] >= 5
 
 
 def counted(session: AttachedSession) -> Counter[int]:
