@@ -31,10 +31,10 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="undo-sequences",
     claim="Undone in reverse order, every sequence of operations ends where it began.",
-    method=f"On a running Kafka source with a view, {LENGTH} operations a seed, drawn by lot: UNSAFE SET of the topic and "
-    "of other properties, RESET, INJECT, PAUSE, RESUME, and whole BEGIN UNSAFE blocks, with records produced in between. "
-    "Then UNDO OPERATION of each, the newest first. After each undo the definition, the properties, the assigned splits, "
-    "the positions that the operation had touched, and the holds must be what they were right before it.",
+    method=f"On a running Kafka source with a view, {LENGTH} operations a seed, drawn by lot: UNSAFE SET of the topic "
+    "and of other properties, RESET, INJECT, PAUSE, RESUME, and whole BEGIN UNSAFE blocks, with records produced in "
+    "between. Then UNDO OPERATION of each, the newest first. After each undo the definition, the properties, the "
+    "assigned splits, the positions that the operation had touched, and the holds must be what they were right before.",
     seeds=range(50),
     check=_check,
 )
