@@ -6,6 +6,7 @@ Rows go through COPY into a temporary table and from there by ``INSERT … ON CO
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -269,8 +270,11 @@ class JdbcWriter:
 
     def cancel(self) -> None:
         """The transaction that is going on is rolled back."""
+        import psycopg
+
         self._is_cancelled = True
-        self._connection.cancel_safe(timeout=2)
+        with suppress(psycopg.Error):  # the server is gone, and with it the transaction
+            self._connection.cancel_safe(timeout=2)
 
     def close(self) -> None:
         """Leaves the server."""

@@ -43,6 +43,25 @@ class KafkaSink:
         if len(topics_of(options)) != 1:
             raise OptionError(INVALID_PROPERTY, 'property "topic" of a sink must name one topic', key="topic")
         kafka_properties.check_security(options)
+        self._check_idempotence(options)
+
+    def _check_idempotence(self, options: Mapping[str, str]) -> None:
+        """librdkafka makes no idempotent producer that could lose the order or an acknowledgement."""
+        if (self.spec.value(options, "properties.enable.idempotence") or "").lower() != "true":
+            return
+        bounds = (
+            ("properties.request.required.acks", -1, -1),
+            ("properties.max.in.flight.requests.per.connection", 1, 5),
+            ("properties.message.send.max.retries", 1, None),
+        )
+        for key, low, high in bounds:
+            if key in options and not low <= int(options[key]) <= (int(options[key]) if high is None else high):
+                raise OptionError(
+                    INVALID_PROPERTY,
+                    f"property \"{key}\" = '{options[key]}' contradicts properties.enable.idempotence",
+                    key=key,
+                    hint="set properties.enable.idempotence to false, or leave it out",
+                )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
         """Nothing to check: every type has a form in JSON."""

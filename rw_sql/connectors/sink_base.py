@@ -84,11 +84,11 @@ class SinkWriter(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ends a write that is going on soon: it raises SinkError. Nothing is written afterwards."""
+        """Ends a write that is going on soon: it raises SinkError. Nothing is written afterwards. Raises nothing."""
         ...
 
     def close(self) -> None:
-        """Ends connections."""
+        """Ends connections. Raises nothing; once more does nothing."""
         ...
 
 

@@ -20,7 +20,7 @@ from rw_sql.connectors.sink_base import SinkError
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.desired import sink_spec
-from rw_sql.runtime.delta_log import last_batch
+from rw_sql.runtime.delta_log import commits, last_batch
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
 from rw_sql.runtime.output import CHANGE_FEED, FencedError, JobOutput
@@ -136,22 +136,29 @@ class Sink:
         )
         try:
             writer = kind.open(options, spec.shape, spec.identity)
-            held = writer.fence(run.run, spec.generation)
         except SinkError as error:
             raise StalledError(f"UNREACHABLE {error}") from error
-        job = Sink(
-            context=context,
-            spec=spec,
-            run=run.run,
-            progress=progress,
-            writer=writer,
-            checkpoint=checkpoint,
-            done=progress.done if held is None else max(held, progress.done),
-        )
-        for input_id, version in spec.starts:
-            if version >= 0:
-                job._begin_after(tables[input_id], version)
-        job._start_query()
+        try:
+            held = writer.fence(run.run, spec.generation)
+            job = Sink(
+                context=context,
+                spec=spec,
+                run=run.run,
+                progress=progress,
+                writer=writer,
+                checkpoint=checkpoint,
+                done=progress.done if held is None else max(held, progress.done),
+            )
+            for input_id, version in spec.starts:
+                if version >= 0:
+                    job._begin_after(tables[input_id], version)
+            job._start_query()
+        except SinkError as error:
+            writer.close()
+            raise StalledError(f"UNREACHABLE {error}") from error
+        except BaseException:
+            writer.close()
+            raise
         return job
 
     def _start_query(self) -> None:
@@ -182,12 +189,19 @@ class Sink:
             reader = reader.option("readChangeFeed", "true")
             after = max((version for _, version in self.spec.starts), default=-1)
             if after >= 0:
-                reader = reader.option("startingVersion", str(after))
+                reader = reader.option("startingVersion", str(self._feed_begin(path, after)))
             return reader.load(path).where(f"{VERSION} > {after}").select(*columns, *FEED_COLUMNS), "append"
         frame = reader.option("ignoreDeletes", "true").load(path)
         if given.kind == "source":
             return frame.where("_rw_error IS NULL").select(*columns, *LOG_ORDER), "append"
         return frame.select(*columns), "append"
+
+    def _feed_begin(self, path: str, after: int) -> int:
+        """The version from which on the change feed is read: that one, or where the feed began if that was later."""
+        for version, actions in commits(self.context.warehouse, path, down_to=after):
+            if any("metaData" in action for action in actions):
+                return version
+        return after
 
     def _begin_after(self, table: DeltaTable, version: int) -> None:
         """Lets a new query begin behind a version of an input to which rows are only appended.
@@ -243,9 +257,9 @@ class Sink:
         """
         fault("sink.before_stop")
         self.gate.wait_idle(GRACE_SECONDS)
-        # Before the query is: it waits for its batch, and that perhaps for a target that does not answer.
-        self.writer.cancel()
         try:
+            # Before the query is: it waits for its batch, and that perhaps for a target that does not answer.
+            self.writer.cancel()
             if self.query is not None:
                 self.query.stop()
         finally:

@@ -78,6 +78,14 @@ def test_a_commit_of_somebody_else_in_between_is_no_obstacle(tmp_path: Path) -> 
     assert rows(tmp_path / "t") == [(1, "c"), (9, "ours")]
 
 
+def test_a_row_of_two_keys_is_replaced(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape("upsert", "id", "word"), 1)
+    writer.write(batch((1, "a"), (1, None), (None, "a")), 0)
+    writer.write(batch((1, "a"), (1, None, DELETE), (None, "a")), 1)
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
+    assert sorted(found, key=str) == [{"id": 1, "word": "a"}, {"id": None, "word": "a"}]
+
+
 def test_a_null_key_is_a_key(tmp_path: Path) -> None:
     writer, _ = opened(tmp_path / "t", shape("upsert", "id"), 1)
     writer.write(batch((None, "a")), 0)

@@ -63,7 +63,7 @@ def to_kafka(name: str, of: str, topic: str, broker: BrokerInfo, form: str, *opt
 
 def test_kafka(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
     """Rows, changes by key and Debezium's records, with what is there first; paused, resumed, dropped."""
-    topics = {name: f"{topic_name}.{name}" for name in ("in", "plain", "upsert", "debezium", "late")}
+    topics = {name: f"{topic_name}.{name}" for name in ("in", "plain", "upsert", "debezium", "late", "recent")}
     for topic in topics.values():
         create_topic(broker.bootstrap, topic, 1)
     rows = [{"id": number, "word": word} for number, word in enumerate("abcab", start=1)]
@@ -72,6 +72,7 @@ def test_kafka(session: AttachedSession, broker: BrokerInfo, topic_name: str) ->
         source("s", topics["in"], broker),
         "CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM s GROUP BY word",
         "FLUSH",
+        to_kafka("recent", "FROM counts", topics["recent"], broker, "UPSERT", "snapshot = 'false'"),
         to_kafka("plain", "FROM s", topics["plain"], broker, "PLAIN", "primary_key = 'id'"),
         to_kafka("upserts", "FROM counts", topics["upsert"], broker, "UPSERT"),
         to_kafka("debezium", "FROM counts", topics["debezium"], broker, "DEBEZIUM", "primary_key = 'word'"),
@@ -87,6 +88,8 @@ def test_kafka(session: AttachedSession, broker: BrokerInfo, topic_name: str) ->
     session.run("RESUME SINK plain", "FLUSH")
     assert consumed(broker.bootstrap, topics["plain"]) == [({"id": row["id"]}, row) for row in rows]
     assert consumed(broker.bootstrap, topics["late"]) == [(None, row) for row in rows[3:]]
+    recent = consumed(broker.bootstrap, topics["recent"])
+    assert sorted((key["word"], value["n"]) for key, value in recent) == [("a", 2), ("b", 2)]
     changes = consumed(broker.bootstrap, topics["upsert"])
     assert {key["word"]: value["n"] for key, value in changes} == {"a": 2, "b": 2, "c": 1}
     assert sorted(value["n"] for key, value in changes if key["word"] == "a") == [1, 2]
@@ -102,11 +105,12 @@ def test_kafka(session: AttachedSession, broker: BrokerInfo, topic_name: str) ->
         ("debezium", "RUNNING", "counts"),
         ("late", "RUNNING", "s"),
         ("plain", "RUNNING", "s"),
+        ("recent", "RUNNING", "counts"),
         ("upserts", "RUNNING", "counts"),
     ]
     depends = "SELECT count(*) AS n FROM rw_catalog.rw_depend d JOIN rw_catalog.rw_sinks k ON d.objid = k.id"
-    assert session.sql(depends)[0].n == 4
-    session.run(*(f"DROP SINK {name}" for name in ("plain", "upserts", "debezium", "late")))
+    assert session.sql(depends)[0].n == 5
+    session.run(*(f"DROP SINK {name}" for name in ("plain", "upserts", "debezium", "late", "recent")))
     assert set(session.jobs()) == {"s", "counts"}
 
 
