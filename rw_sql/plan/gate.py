@@ -11,6 +11,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.desired import holds_of
 from rw_sql.plan.preview import render_preview
 from rw_sql.syntax import render
+from rw_sql.syntax.statements import InjectCheckpointOffsets
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
@@ -94,5 +95,6 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
     if question.unallowed:
         hint += f"; a yes beforehand, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
     if question.claim:
-        hint += "; it also needs WITH (ASSUME_STOPPED = true)"
+        said = ": WITH (ASSUME_STOPPED = true)" if isinstance(plan.statement, InjectCheckpointOffsets) else ""
+        hint += f"; a yes beforehand does not say that {question.claim}{said}"
     return SqlError(CONFIRMATION_NEEDED, message, span=plan.statement.span, detail=question.preview, hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from rw_sql.checkpoints.offset_log import read_entry
 from rw_sql.errors import (
     INVALID_DEFINITION,
     INVALID_OFFSETS_FILE,
@@ -18,7 +19,6 @@ from rw_sql.plan.desired import holds_of
 from rw_sql.plan.moments import interval_milliseconds, timestamp_milliseconds
 from rw_sql.plan.names import find_source
 from rw_sql.plan.offset_files import EARLIEST, LATEST, read_offsets
-from rw_sql.plan.offset_log import read_entry
 from rw_sql.plan.options import visible
 from rw_sql.plan.requests import Asking, checkpoint_text, clock, file_text, group_offsets, offsets_at, positions
 from rw_sql.plan.splits import OK, identity_status
@@ -203,16 +203,16 @@ def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
         error.span = error.span or target.span
         raise
     try:
-        sources = read_entry(found.text).sources
+        texts = read_entry(found.text).offsets
     except ValueError as error:
         raise refuse(
             f"holds no offsets: {error}", "give the checkpointLocation of a Structured Streaming query"
         ) from error
     offsets: dict[str, int] = {}
     others: set[str] = set()
-    for source in sources:
+    for text in texts:
         try:
-            read = ground.kind.read_positions(source.text) if source.text else {}
+            read = ground.kind.read_positions(text) if text else {}
         except (ValueError, TypeError, AttributeError, KeyError):
             continue  # another kind of source: this one stands in other lines
         for split, offset in read.items():

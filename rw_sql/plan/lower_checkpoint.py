@@ -11,6 +11,7 @@ from rw_sql.checkpoints.positions import FILE, KAFKA, move_delta, move_files, mo
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.errors import (
     CANNOT_MOVE_SOURCE,
+    CANNOT_UNDO_CHECKPOINT,
     CHECKPOINT_IN_USE,
     CHECKPOINT_UNFINISHED,
     INVALID_DEFINITION,
@@ -351,13 +352,27 @@ def _answer(path: str, each: Moved) -> ObjectChange:
 
 
 def lower_undo_checkpoint(
-    statement: Statement, path: str, *, watch_seconds: float = WATCH_SECONDS, is_assumed_stopped: bool = False
+    statement: Statement,
+    path: str,
+    *,
+    of: str | None = None,
+    watch_seconds: float = WATCH_SECONDS,
+    is_assumed_stopped: bool = False,
 ) -> Asking[Plan]:
-    """Puts back what the newest rewrite of a checkpoint replaced: for a job that has not been started since."""
+    """Puts back what the newest rewrite of a checkpoint replaced: for a job that has not been started since.
+
+    With ``of`` that must be the rewrite that this statement made.
+    """
     look = yield from look_at_checkpoint(path)
     checkpoint = look.checkpoint
     require_still(checkpoint, look.running, None)
     entry = yield from find_rewrite(path)
+    if of is not None and entry.statement != of:
+        raise SqlError(
+            CANNOT_UNDO_CHECKPOINT,
+            f"checkpoint {path!r} was rewritten by another operation since, at {entry.at}",
+            hint=f"rw-sql checkpoint undo {path} takes back the newest first",
+        )
     before = {change.name: change.before for change in entry.files}
     then = read_entry(before.get(f"offsets/{checkpoint.batch}", checkpoint.entry.render()))
     sources = tuple(read_position(name, text) for name, text in zip(then.names, then.offsets, strict=True))

@@ -19,6 +19,8 @@ from rw_sql.metastore.records import (
     StoredState,
 )
 from rw_sql.plan.definitions import definition_of
+from rw_sql.plan.lower_checkpoint import KIND as INJECT_CHECKPOINT
+from rw_sql.plan.lower_checkpoint import lower_undo_checkpoint
 from rw_sql.plan.lower_source import ALL_SOURCES, source_record
 from rw_sql.plan.moves import answers_of, connection_answers, connection_part, in_one, move_of, touched_sources
 from rw_sql.plan.options import SecretReference, connection_options
@@ -84,6 +86,10 @@ def _why_never(record: OperationRecord) -> str | None:
     """Why an operation of this kind can never be undone."""
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
+    if record.kind == UNDO and not changes_from_json(record.changes):
+        return "what it put back lies in a checkpoint: INJECT CHECKPOINT OFFSETS moves that again"
+    if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
+        return "it failed and changed nothing"
     before = before_from_json(record.before)
     put = _put(changes_from_json(record.changes))
     for id_, old in before.objects.items():
@@ -130,6 +136,8 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking
             hint="SHOW UNSAFE OPERATIONS lists them",
         )
     _require_undoable(statement, record, records)
+    if record.kind == INJECT_CHECKPOINT:
+        return (yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement))
     before = yield from _with_positions(record, snapshot)
     back = _checked(statement, snapshot, changes_back(before))
     return (yield from _plan(statement, snapshot, record, before, back))

@@ -21,6 +21,7 @@ from rw_sql.plan.checkpoint_requests import (
     LookAtTable,
     ReadFileLists,
 )
+from rw_sql.plan.requests import CheckpointText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,12 @@ def answer_checkpoint(request: CheckpointRequest, running: Callable[[str], str |
             return missing_files(request.paths)
         case _:
             assert_never(request)
+
+
+def read_checkpoint_text(path: str) -> CheckpointText:
+    """The newest committed entry of a checkpoint's offset log. Raises SqlError NOT_A_CHECKPOINT where there is none."""
+    found = read_checkpoint(CheckpointFiles.at(path))
+    return CheckpointText(batch=found.batch, planned=found.planned, text=found.entry.render())
 
 
 def carry_out(effect: Effect, *, actor: str, running: Callable[[str], str | None] = nothing_runs) -> int:

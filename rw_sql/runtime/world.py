@@ -36,8 +36,7 @@ from rw_sql.plan.requests import (
     drive,
 )
 from rw_sql.runtime.analyze import analyze
-from rw_sql.runtime.checkpoint_answers import answer_checkpoint
-from rw_sql.runtime.checkpoint_files import read_checkpoint
+from rw_sql.runtime.checkpoint_answers import answer_checkpoint, read_checkpoint_text
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
@@ -106,7 +105,7 @@ class World:
                 options = context.resolve(request.options, self._snapshot)
                 return connector(request.connector).group_offsets(options, request.group, request.splits)
             case ReadCheckpoint(path=path):
-                return read_checkpoint(path)
+                return read_checkpoint_text(path)
             case ReadPositions(source_id=source_id):
                 return self.positions(source_id)
             case ReadFile(path=path):

@@ -333,6 +333,32 @@ def test_a_confirmation_is_bound_to_what_was_seen(tmp_path: Path) -> None:
     assert question_of(world.snapshot, world.plan(text)).token != first
 
 
+def test_undo_operation_puts_it_back(tmp_path: Path) -> None:
+    world, path = world_of(tmp_path)
+    before = tree(tmp_path / "c")
+    numbers = []
+    for position in (12, 11):
+        plan = world.run(inject(path, f"VALUES ('a:0' = {position})"))
+        assert plan.effect is not None
+        carry_out(_at_once(plan.effect), actor="operator")
+        numbers.append(world.operations[0].epoch)
+    first, second = numbers
+    with pytest.raises(SqlError, match="was rewritten by another operation since"):
+        world.plan(f"UNDO OPERATION {first}")
+    for number in (second, first):
+        plan = world.run(f"UNDO OPERATION {number}")
+        assert plan.is_unsafe
+        assert plan.claim
+        assert plan.effect is not None
+        carry_out(_at_once(plan.effect), actor="operator")
+    assert [row.detail for row in plan.changes] == ["a:0 at 40 (was 12)"]
+    assert tree(tmp_path / "c") == before
+    with pytest.raises(SqlError, match="what it put back lies in a checkpoint"):
+        world.plan(f"UNDO OPERATION {world.operations[0].epoch}")
+    with pytest.raises(SqlError, match="has undone it"):
+        world.plan(f"UNDO OPERATION {first}")
+
+
 def _at_once(effect: Effect) -> Effect:
     return replace(effect, watch_seconds=0)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.checkpoints.checkpoint import Rewrite, changes_of, read_checkpoint
+from rw_sql.checkpoints.file_lists import read_lists
 from rw_sql.checkpoints.files import CheckpointFiles, checksum_of
 from rw_sql.checkpoints.journal import DONE, STARTED, UNDONE, read_journal, write_journal
 from rw_sql.checkpoints.offset_log import read_entry
+from rw_sql.checkpoints.positions import read_position
 from rw_sql.checkpoints.rewriting import find_undoable, rewrite, undo
 from rw_sql.errors import SqlError
 from tests.checkpoints.made import (
@@ -20,8 +23,10 @@ from tests.checkpoints.made import (
     delta,
     files,
     kafka,
+    list_files,
     make_checkpoint,
     plan_batch,
+    put,
     tree,
 )
 
@@ -242,3 +247,43 @@ def test_what_is_no_entry(text: str, message: str) -> None:
 @pytest.mark.parametrize("text", ["v1\n{}\n-", 'v1\n{"a":1}\n{"logOffset":1}\n-', "v2\n{}\na:-\nb:{}", "v1\n{}\n5\n"])
 def test_an_entry_is_written_as_it_was_read(text: str) -> None:
     assert read_entry(text).render() == text
+
+
+def test_an_entry_of_either_version() -> None:
+    entry = read_entry('v1\n{"batchWatermarkMs":1700000000000}\n{"t":{"0":7}}\n-')
+    assert (entry.version, entry.watermark_ms) == (1, 1700000000000)
+    assert (entry.names, entry.offsets) == (("0", "1"), ('{"t":{"0":7}}', None))
+    entry = read_entry('v2\n{}\nsrc:{"t":{"0":7}}\n0:-')
+    assert (entry.names, entry.offsets) == (("src", "0"), ('{"t":{"0":7}}', None))
+
+
+def test_kinds_of_positions() -> None:
+    def told(text: str | None) -> tuple[str, dict[str, int]]:
+        found = read_position("0", text)
+        return found.kind, dict(found.splits)
+
+    assert told(kafka(a=[1, 2])) == ("kafka", {"a:0": 1, "a:1": 2})
+    assert told(delta(7)) == ("delta", {"version": 7})
+    assert told(files(2)) == ("file", {"list": 3})
+    for other in (
+        None,
+        "5",
+        "{}",
+        '{"seq":1}',
+        '{"a":{"x":1}}',
+        '{"a":{"0":true}}',
+        "not json",
+        '{"logOffset":1,"b":2}',
+    ):
+        assert told(other) == ("other", {})
+
+
+def test_files_of_a_compacted_list(tmp_path: Path) -> None:
+    """Spark puts the lists so far into one file, each file with the number of its list, and removes the old ones."""
+    path = make_checkpoint(tmp_path / "c", [files(3)])
+    entries = [json.dumps({"path": f"file:///in/{number}", "timestamp": 1, "batchId": number}) for number in range(3)]
+    put(path, "sources/0/2.compact", "\n".join(["v1", *entries]))
+    list_files(path, 3, tmp_path / "3")
+    lists = read_lists(CheckpointFiles.at(str(path)), "0")
+    assert lists.next == 4
+    assert lists.between(1, 4) == ("file:///in/1", "file:///in/2", f"file://{tmp_path / '3'}")

@@ -371,6 +371,7 @@ class MovedSource:
         for part in ("offsets", "commits"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         offset = write_offsets("spark", named).strip()
+        (folder / "metadata").write_text('{"id":"8f3c2d1e-0000-4000-8000-000000000000"}', encoding="utf-8")
         (folder / "offsets" / "4").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{offset}', encoding="utf-8")
         (folder / "commits" / "4").write_text('v1\n{"nextBatchWatermarkMs":0}', encoding="utf-8")
         return folder

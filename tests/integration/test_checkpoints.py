@@ -41,8 +41,13 @@ ROCKS = {
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
+    "spark.sql.streaming.fileSource.log.compactInterval": "2",
+    "spark.sql.streaming.fileSource.log.cleanupDelay": "0",
 }
-"""Spark 4's newer formats: named sources in offset log v2, and state whose versions the commit log names."""
+"""Spark 4's newer formats: named sources in offset log v2, and state whose versions the commit log names.
+
+Lists of files are compacted as soon as there are two, as they are after ten of them by default.
+"""
 
 
 SETTINGS = {"spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "UTC"}

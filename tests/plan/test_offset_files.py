@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from rw_sql.errors import SqlError
 from rw_sql.plan.offset_files import FORMS, read_offsets, write_offsets
-from rw_sql.plan.offset_log import kafka_offset, read_entry
 
 
 def read(text: str) -> tuple[str, dict[str, str | None]]:
@@ -89,16 +88,3 @@ def test_only_a_map_names_what_is_no_partition() -> None:
     assert read(write_offsets("map", {"4-0": 7})) == ("map", {"4-0": "7"})
     with pytest.raises(ValueError, match="only a map"):
         write_offsets("csv", {"4-0": 7})
-
-
-def test_offset_log_entries_of_both_versions() -> None:
-    entry = read_entry('v1\n{"batchWatermarkMs":1700000000000}\n{"t":{"0":7}}\n-')
-    assert (entry.version, entry.watermark_ms) == (1, 1700000000000)
-    assert [(source.name, source.text) for source in entry.sources] == [("0", '{"t":{"0":7}}'), ("1", None)]
-    entry = read_entry('v2\n{}\nsrc:{"t":{"0":7}}\n0:-')
-    assert [(source.name, source.text) for source in entry.sources] == [("src", '{"t":{"0":7}}'), ("0", None)]
-    assert [kafka_offset(source.text) for source in entry.sources] == [{"t": {"0": 7}}, None]
-    assert kafka_offset('{"sourceVersion":1,"reservoirId":"x"}') is None
-    for text in ("", "v3\n{}", "v1\nx", "v2\n{}\nnothing"):
-        with pytest.raises(ValueError, match=r"it does not begin|second line|names no source"):
-            read_entry(text)
