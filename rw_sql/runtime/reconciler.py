@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+HELD = "held while a block is committed"
+"""The reason of a reader that stands still for a COMMIT."""
+
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 
@@ -269,7 +272,7 @@ class Reconciler:
             job=slot.job_id,
             object_id=slot.object_id,
             state=state,
-            reason=slot.reason,
+            reason=HELD if slot.wanted is None and slot.job_id in self._held else slot.reason,
             last_error=slot.last_error,
             run=running.run if running is not None else None,
             restarts=slot.restarts,

@@ -11,7 +11,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from rw_sql.cli.shell import StatementCompleter, StatementHistory, is_complete, make_prompt
+from rw_sql.cli.shell import StatementCompleter, StatementHistory, is_complete, make_prompt, prompt_of
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,8 @@ def test_enter_runs_a_complete_statement_and_begins_a_line_otherwise(tmp_path: P
         prompt = make_prompt(list, tmp_path / "state" / "history")
         keys.send_text("SELECT 1\nFROM range(1);\n")
         assert prompt.prompt("> ") == "SELECT 1\nFROM range(1);"
+
+
+@pytest.mark.parametrize(("block", "prompt"), [(None, "rw_sql> "), ("open", "rw_sql*> "), ("aborted", "rw_sql!> ")])
+def test_the_prompt_tells_of_a_block(block: str | None, prompt: str) -> None:
+    assert prompt_of(block) == prompt
