@@ -15,6 +15,7 @@ _ARROW: dict[str, Any] = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
     "INT": pa.int32(),
+    "DOUBLE": pa.float64(),
     "BOOLEAN": pa.bool_(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
