@@ -17,6 +17,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark import StorageLevel
+
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 
 if TYPE_CHECKING:
@@ -166,8 +168,11 @@ class Child:
             "DESCRIBE a",
             "SELECT * FROM va",
             *(f"SELECT * FROM rw_catalog.{view}" for view in task["views"]),
-            f"SELECT c, count(*) FROM VALUES ('{canary}'), ('x'), (uuid()) AS t (c) GROUP BY c",
         )
+        # Held, so that what it leaves on the local disk is not cleaned up.
+        kept = spark.sql(f"SELECT c, count(*) FROM VALUES ('{canary}'), ('x'), (uuid()) AS t (c) GROUP BY c")
+        kept = kept.persist(StorageLevel.DISK_ONLY)
+        kept.collect()
         logging.getLogger("tests").debug("a canary: %s", canary)
         self.notebook(spark, literal, wrong)
         self.pages(spark)
