@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,8 @@ class Child:
                 "spark.ui.prometheus.enabled": "true",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.memory": "1g",
-                "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{log4j}",
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "
+                f"-Djava.io.tmpdir={self.root / 'tmp'} -Dlog4j2.configurationFile=file:{log4j}",
                 "spark.log.level": "DEBUG",
                 "spark.eventLog.enabled": "true",
                 "spark.eventLog.dir": f"file:{self.root / 'events'}",
@@ -222,9 +224,12 @@ class Child:
             if page in seen:
                 continue
             seen.add(page)
-            with urllib.request.urlopen(base + page, timeout=20) as answer:
-                text = answer.read().decode(errors="replace")
-            self.keep("pages", f"{page}\n{text}")
+            try:
+                with urllib.request.urlopen(base + page, timeout=20) as answer:
+                    status, text = answer.status, answer.read().decode(errors="replace")
+            except urllib.error.HTTPError as error:
+                status, text = error.code, error.read().decode(errors="replace")
+            self.keep("pages", f"{status} {page}\n{text}")
             for link in re.findall(r"""href="(?:https?://[^/"]+)?(/[^"#]+)""", text):
                 if len(seen) + len(todo) < 60 and re.match(
                     r"/(SQL/execution|StreamingQuery/statistics|jobs/job)/", link

@@ -79,6 +79,8 @@ def test_a_secret_is_found_nowhere_and_a_canary_everywhere(secured: Secured, tmp
     assert done.returncode == -signal.SIGKILL, tail
     assert_private(root / "tmp")
 
+    seen = {line.split()[1] for line in first_lines(root / "pages") if line.startswith("200 ")}
+    assert {"/environment/", "/SQL/", "/StreamingQuery/", "/jobs/", "/metrics/json/"} <= seen, sorted(seen)
     # Their beginnings: what is cut short is a leak too.
     found = search_all(root, [canary, *(value[:14] for value in values)], leave_out=PRIVATE)
     hits = {str(hit.path.relative_to(root)) for hit in found.pop(canary)}
@@ -86,6 +88,11 @@ def test_a_secret_is_found_nowhere_and_a_canary_everywhere(secured: Secured, tmp
     assert not missing, f"the canary was not found in {missing}, but in {sorted(hits)[:40]}"
     leaks = {text: [(str(hit.path.relative_to(root)), hit.form) for hit in where] for text, where in found.items()}
     assert not any(leaks.values()), leaks
+
+
+def first_lines(folder: Path) -> list[str]:
+    """The first line of every file."""
+    return [file.read_text(encoding="utf-8").partition("\n")[0] for file in folder.iterdir()]
 
 
 def assert_private(folder: Path) -> None:
