@@ -27,7 +27,7 @@ _OPERATOR_WORDS = {
     "symmetricHashJoin": "stream-stream join",
     "globalLimit": "limit",
 }
-_VIEW_CHECKPOINT = re.compile(r"(?P<warehouse>.+)/checkpoints/(mv-|ingest-)\d+(/[^/]+)*")
+_VIEW_CHECKPOINT = re.compile(r"(?P<warehouse>.+)/checkpoints/[a-z]+-\d+(/[^/]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

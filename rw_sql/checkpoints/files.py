@@ -62,6 +62,8 @@ class CheckpointFiles:
             found = self.system.ls(self.path(folder), detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return {}
+        except OSError as error:
+            raise SqlError(FILE_UNREADABLE, f"cannot read {self.path(folder)!r}: {_reason(error)}") from error
         stamps = {}
         for info in found:
             name = str(info["name"]).rstrip("/").rpartition("/")[2]

@@ -23,7 +23,7 @@ from rw_sql.checkpoints.journal import (
     read_journal,
     write_journal,
 )
-from rw_sql.errors import CANNOT_UNDO_CHECKPOINT, CHECKPOINT_IN_USE, SqlError
+from rw_sql.errors import CANNOT_UNDO_CHECKPOINT, CHECKPOINT_IN_USE, FILE_UNREADABLE, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,8 +152,16 @@ def _locked(files: CheckpointFiles) -> Iterator[None]:
     from pathlib import Path
 
     folder = Path(files.path(FOLDER))
-    folder.mkdir(exist_ok=True)
-    with (folder / ".lock").open("w") as held:
+    try:
+        folder.mkdir(exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise SqlError(
+            FILE_UNREADABLE,
+            f"cannot write {str(folder)!r}: {(error.strerror or str(error)).lower()}",
+            hint="run this as the user that runs the job",
+        ) from error
+    with lock as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -20,6 +20,10 @@ class RewriteCheckpoint:
     rewrite: Rewrite
     watch_seconds: float
 
+    def describe(self) -> str:
+        """As EXPLAIN prints it."""
+        return f"RewriteCheckpoint {self.path}: {', '.join(change.name for change in self.rewrite.files)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoCheckpoint:
@@ -29,6 +33,10 @@ class UndoCheckpoint:
     number: int
     stamp: str
     watch_seconds: float
+
+    def describe(self) -> str:
+        """As EXPLAIN prints it."""
+        return f"UndoCheckpoint {self.path}: operation {self.number} of its journal"
 
 
 Effect = RewriteCheckpoint | UndoCheckpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ def previewed(
         new = None if target in dropped else positions.get(target, target.position)
         bounds = ground.bounds(target)
         if target in dropped:
-            found = Verdict(text="UNKNOWN (no longer in the checkpoint)")
+            found = _of_dropped(ground, target, sparse)
         elif new is None or new == target.position:
             found = Verdict(text="NONE")
         elif target.kind == KAFKA:
@@ -77,6 +78,17 @@ def _of_kafka(ground: Ground, target: Target, new: int, sparse: Mapping[str, str
     duplicates = min(target.position, end) - max(new, start)
     gaps = new - max(target.position, start)
     return counted(duplicates, gaps, is_exact=topic not in sparse, why=sparse.get(topic, ""))
+
+
+def _of_dropped(ground: Ground, target: Target, sparse: Mapping[str, str]) -> Verdict:
+    """A partition that the job leaves: what it holds beyond the job's position stays unread."""
+    bounds = ground.bounds(target)
+    if bounds is None or target.position is None:
+        return Verdict(text="UNKNOWN (no longer in the checkpoint)")
+    topic = target.local.rpartition(":")[0]
+    unread = bounds[1] - max(target.position, bounds[0])
+    found = counted(0, unread, is_exact=topic not in sparse, why=sparse.get(topic, ""))
+    return replace(found, text=f"{found.text} (left unread)") if found.gaps else found
 
 
 def _of_delta(ground: Ground, target: Target, new: int) -> Asking[tuple[Verdict, list[str]]]:

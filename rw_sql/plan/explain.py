@@ -26,6 +26,8 @@ def explain_lines(plan: Plan) -> list[str]:
     if jobs and plan.operation is not None:
         lines.append("then:")
         lines += [f"  {step.describe()}" for step in jobs]
+    if plan.effect is not None:
+        lines += ["then, outside of the catalog:", f"  {plan.effect.describe()}"]
     if plan.table is not None:
         lines.append("reads the catalog and changes nothing")
     elif plan.session is not None:

@@ -315,12 +315,14 @@ def _plan(
 
 def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
     """The words of ALLOW that are missing for what is predicted, or cannot be counted and lies that way."""
-    moved = [row for row in rows if row.old is not None and row.new is not None]
-    is_uncounted = {row.split: row.verdict.startswith("UNKNOWN") for row in moved}
-    predicted = (
-        ("GAPS", any(row.gaps or (is_uncounted[row.split] and row.new > row.old) for row in moved)),  # type: ignore[operator]
-        ("DUPLICATES", any(row.duplicates or (is_uncounted[row.split] and row.new < row.old) for row in moved)),  # type: ignore[operator]
-    )
+    gaps = duplicates = False
+    for row in rows:
+        if row.old is None or row.old == row.new:
+            continue
+        is_uncounted = row.verdict.startswith("UNKNOWN")
+        gaps |= bool(row.gaps) or (is_uncounted and (row.new is None or row.new > row.old))
+        duplicates |= bool(row.duplicates) or (is_uncounted and row.new is not None and row.new < row.old)
+    predicted = (("GAPS", gaps), ("DUPLICATES", duplicates))
     return tuple(word for word, is_there in predicted if is_there and word not in statement.allow)
 
 

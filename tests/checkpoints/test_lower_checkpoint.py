@@ -17,6 +17,7 @@ from rw_sql.plan.checkpoint_effects import UndoCheckpoint
 from rw_sql.plan.gate import question_of
 from rw_sql.runtime.checkpoint_answers import carry_out
 from tests.checkpoints.made import (
+    QUERY,
     delta,
     files,
     kafka,
@@ -126,6 +127,25 @@ def test_exactly_forgets_the_other_topic(tmp_path: Path) -> None:
     assert plan.effect is not None
     carry_out(_at_once(plan.effect), actor="operator")
     assert (tmp_path / "c" / "offsets" / "0").read_text().splitlines()[2] == '{"new":{"0":0,"1":3}}'
+
+
+def test_what_is_left_unread_in_the_old_topic(tmp_path: Path) -> None:
+    world = CannedWorld()
+    world.put_topic("new", (0, 5))
+    world.put_topic("old", (0, 25), (0, 20))
+    path = str(make_checkpoint(tmp_path / "c", [kafka(old=[20, 20])]))
+    text = inject(path, f"VALUES ('new:0' = 0) {BROKERS[:-1]}, EXACTLY = true)")
+    found = verdicts(world, text)
+    assert (found["old:0"], found["old:1"]) == ("GAP 5 (left unread)", "NONE")
+    assert world.plan(text).unallowed == ("GAPS",)
+
+
+def test_explain_names_the_files(tmp_path: Path) -> None:
+    world, path = world_of(tmp_path)
+    told = world.explained(inject(path, "VALUES ('a:0' = 12)"))
+    assert told.startswith(f"INJECT CHECKPOINT OFFSETS into {path} (query {QUERY}, batch 1)")
+    assert "unsafe: needs enable_unsafe_ops and a confirmation" in told
+    assert told.endswith(f"RewriteCheckpoint {path}: offsets/0, offsets/1")
 
 
 def test_a_split_that_two_sources_read(tmp_path: Path) -> None:

@@ -197,6 +197,20 @@ def test_two_rewriters_at_once(tmp_path: Path) -> None:
     move(path, {"0": kafka(a=[2])})
 
 
+def test_a_checkpoint_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_checkpoint(tmp_path / "c", [kafka(a=[1])], [kafka(a=[5])])
+    before = tree(path)
+
+    def refuse(self: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(SqlError, match="permission denied") as caught:
+        move(path, {"0": kafka(a=[2])})
+    assert "as the user that runs the job" in str(caught.value)
+    assert tree(path) == before
+
+
 def test_files_without_checksums_stay_without(tmp_path: Path) -> None:
     path = make_checkpoint(tmp_path / "c", [kafka(a=[1])], [kafka(a=[5])])
     for checksum in path.rglob(".*.crc"):
