@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import GroupOffsets
-from rw_sql.connectors.kafka_admin import BrokerAdmin
+from rw_sql.connectors.kafka_admin import BrokerAdmin, BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,10 +25,11 @@ def committed(
         answer = admin.ask(
             lambda client, left: client.list_consumer_group_offsets([wanted], request_timeout=left)[group]
         )
+        for part in answer.topic_partitions:
+            if part.error is not None:
+                raise BrokerError(f"{part.topic}:{part.partition}: {part.error.str()}")
         offsets = {
-            f"{part.topic}:{part.partition}": part.offset
-            for part in answer.topic_partitions
-            if part.error is None and part.offset >= 0
+            f"{part.topic}:{part.partition}": part.offset for part in answer.topic_partitions if part.offset >= 0
         }
         if not offsets:
             listed = admin.ask(lambda client, left: client.list_consumer_groups(request_timeout=left))

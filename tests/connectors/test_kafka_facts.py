@@ -36,10 +36,15 @@ def put(broker: BrokerInfo, topic: str, count: int, *, partition: int = 0, at_ms
 
 
 def commit(broker: BrokerInfo, group: str, *parts: tuple[str, int, int]) -> None:
+    """Returns once the group's coordinator, which may just be loading, has taken all of them."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    wanted = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(*part) for part in parts])
-    for future in admin.alter_consumer_group_offsets([wanted]).values():
-        future.result(30)
+    for _ in range(100):
+        wanted = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(*part) for part in parts])
+        (future,) = admin.alter_consumer_group_offsets([wanted]).values()
+        if all(part.error is None for part in future.result(30).topic_partitions):
+            return
+        admin.poll(0.1)
+    raise AssertionError(f"group {group} takes no offsets")
 
 
 @pytest.mark.kafka

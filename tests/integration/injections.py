@@ -382,11 +382,14 @@ class MovedSource:
         from confluent_kafka.admin import AdminClient
 
         group = f"group.{self.name}.{self.life}.{self.total.moves}"
-        parts = [ck.TopicPartition(self.topic, part, at) for part, at in wanted.items()]
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        asked = admin.alter_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group, parts)])
-        for future in asked.values():
-            future.result(30)
+        for _ in range(100):  # the group's coordinator may just be loading
+            parts = [ck.TopicPartition(self.topic, part, at) for part, at in wanted.items()]
+            (future,) = admin.alter_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group, parts)]).values()
+            if all(part.error is None for part in future.result(30).topic_partitions):
+                return
+            admin.poll(0.1)
+        raise AssertionError(f"group {group} takes no offsets")
 
     def _write_checkpoint(self, named: Mapping[str, int]) -> Path:
         folder = self.folder / f"checkpoint.{self.name}"
