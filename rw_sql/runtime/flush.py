@@ -92,11 +92,11 @@ def _flush_source(
             object=source.name, change="NOTICE", detail=f"not waited for: the upstream has no topic {missing}"
         )
     arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
-    read_to = f"read to {_spell(arrival.ends)}"
-    _wait(context, arrival.is_over, deadline, f'source "{source.name}" did not {read_to if arrival.ends else "start"}')
+    missed = f"read to {_spell(arrival.ends)}" if arrival.ends else "start"
+    _wait(context, arrival.is_over, deadline, f'source "{source.name}" did not {missed}')
     if arrival.notice is not None:
         return ObjectChange(object=source.name, change="NOTICE", detail=arrival.notice)
-    return ObjectChange(object=source.name, change="FLUSHED", detail=read_to if arrival.ends else _ENDLESS)
+    return ObjectChange(object=source.name, change="FLUSHED", detail=read_to(arrival.ends))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,6 +151,11 @@ class _Arrival:
         if self.discover_now is not None and now - self.asked_at >= _ASK_SECONDS:
             self.asked_at = now
             self.discover_now(self.source_id)
+
+
+def read_to(ends: Mapping[str, int]) -> str:
+    """What FLUSH says of a source that has arrived: at these ends, or where none of its splits has one."""
+    return f"read to {_spell(ends)}" if ends else _ENDLESS
 
 
 def _spell(ends: Mapping[str, int]) -> str:
