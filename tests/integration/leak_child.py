@@ -172,7 +172,7 @@ class Child:
             *(f"SELECT * FROM rw_catalog.{view}" for view in task["views"]),
         )
         # Held, so that what it leaves on the local disk is not cleaned up.
-        kept = spark.sql(f"SELECT c, count(*) FROM VALUES ('{canary}'), ('x'), (uuid()) AS t (c) GROUP BY c")
+        kept = spark.sql(f"SELECT c, count(*) FROM VALUES ('{canary}'), ('x') AS t (c) GROUP BY c")
         kept = kept.persist(StorageLevel.DISK_ONLY)
         kept.collect()
         logging.getLogger("tests").debug("a canary: %s", canary)
