@@ -132,7 +132,11 @@ SELECT
   operation.prediction,
   result.outcome,
   result.duration_ms,
-  undo.undone_by
+  CASE
+    WHEN operation.is_unsafe OR operation.kind RLIKE '^(PAUSE|RESUME|ALTER CONNECT|SET CONNECTION|UNDO)'
+    THEN concat('UNDO OPERATION ', operation.epoch)
+  END AS undo,
+  taken_back.undone_by
 FROM (SELECT * FROM rw_catalog.operations WHERE entry = 'operation') AS operation
 LEFT JOIN (
   SELECT
@@ -148,7 +152,7 @@ LEFT JOIN (
   FROM rw_catalog.operations
   WHERE entry = 'operation' AND kind = 'UNDO OPERATION'
   GROUP BY 1
-) AS undo ON operation.epoch = undo.epoch;
+) AS taken_back ON operation.epoch = taken_back.epoch;
 
 CREATE VIEW rw_catalog.rw_event_logs AS
 SELECT

@@ -62,8 +62,8 @@ def test_what_a_move_did_is_given_back(session: AttachedSession, broker: BrokerI
     assert (audit.kind, audit.outcome) == ("UNDO OPERATION", "applied")
     assert audit.undo == f"UNDO OPERATION {audit.operation}"
     assert "in all: DUPLICATES" in audit.plan
-    undone = session.sql(f"SELECT undone_by FROM rw_catalog.rw_operations WHERE epoch = {injected}")
-    assert [row.undone_by for row in undone] == [audit.operation]
+    undone = session.sql(f"SELECT undo, undone_by FROM rw_catalog.rw_operations WHERE epoch = {injected}")
+    assert [tuple(row) for row in undone] == [(f"UNDO OPERATION {injected}", audit.operation)]
     events = session.sql("SELECT event_type, info FROM rw_catalog.rw_event_logs")
     assert {"UNDO_OPERATION", "UNSAFE_SET", "OUTCOME", "JOB_STARTED", "JOB_RUNNING"} <= {
         row.event_type for row in events
@@ -86,7 +86,7 @@ def test_metrics_tell_of_operations_and_jobs(session: AttachedSession, broker: B
     )
     produce_json(broker.bootstrap, topic_name, [{"id": 4}, {"id": 5}])
     session.run("SKIP RECORD AT '0' 3 ON SOURCE s REASON 'poison'", "RESUME SOURCE s")
-    assert session.flushed_rows_of("m") == [(1,), (5,), (None,)]
+    assert session.flushed_rows_of("m") == [(None,), (1,), (5,)]
     shown = {(row.name, row.labels): row.value for row in session.sql("SHOW METRICS")}
     assert shown["rw_sql_unsafe_operations_total", "kind=SKIP RECORD, source=s"] == 1
     assert shown["rw_sql_injected_split_states_total", "source=s"] == 1
@@ -103,6 +103,11 @@ def test_metrics_tell_of_operations_and_jobs(session: AttachedSession, broker: B
     assert [(row.predicted, row.gaps, row.last_before, row.first_after, row.status) for row in rows] == [
         ("GAP 1", 1, 2, 4, "AS PREDICTED")
     ]
+    done = session.sql("SELECT kind, undo, undone_by FROM rw_catalog.rw_operations ORDER BY epoch")
+    undos = {row.kind: (row.undo, row.undone_by) for row in done}
+    assert undos["CREATE SOURCE"] == (None, None)
+    assert undos["PAUSE SOURCE"][0] is not None
+    assert undos["SKIP RECORD"] == (f"UNDO OPERATION {rows[0].operation}", None)
 
 
 @pytest.mark.parametrize("seed", [1])
