@@ -227,7 +227,7 @@ def main() -> None:
     import rw_sql
     from rw_sql.runtime import faults
     from tests.crash.child import SPARK_SETTINGS
-    from tests.integration.test_sinks import consumed
+    from tests.integration.test_live_sinks import consumed
 
     task = json.loads(sys.stdin.read())
     spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
