@@ -16,6 +16,7 @@ from rw_sql.metastore.records import (
     Change,
     DropObject,
     ForgetSplitStates,
+    Maintenance,
     ObjectRecord,
     PutObject,
     PutSplitStates,
@@ -150,8 +151,9 @@ def _dump(data: object) -> str:
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
-def _record_to_data(record: ObjectRecord) -> dict[str, Any]:
-    return {f.name: getattr(record, f.name) for f in fields(record)}
+def _record_to_data(record: ObjectRecord | Maintenance) -> dict[str, Any]:
+    values = {f.name: getattr(record, f.name) for f in fields(record)}
+    return {name: _record_to_data(value) if isinstance(value, Maintenance) else value for name, value in values.items()}
 
 
 def _record_from_data(data: Any) -> ObjectRecord:
@@ -169,10 +171,23 @@ def _record_from_data(data: Any) -> ObjectRecord:
         if name not in known:
             raise SqlError(METASTORE_IS_NEWER, f'a {kind} has a field "{name}", unknown here', hint=_UPGRADE)
         values[name] = _frozen(value) if isinstance(value, list) else value
+        if name == "maintenance":
+            values[name] = _maintenance_from_data(value)
     if missing := [name for name, is_required in known.items() if is_required and name not in values]:
         raise ValueError(f"a {kind} lacks {', '.join(missing)}")
     made: ObjectRecord = record(**values)
     return made
+
+
+def _maintenance_from_data(data: Any) -> Maintenance:
+    if not isinstance(data, dict):
+        raise ValueError("not a record: how a view is maintained is no object")
+    if unknown := data.keys() - {f.name for f in fields(Maintenance)}:
+        raise SqlError(
+            METASTORE_IS_NEWER, f'a view\'s maintenance has a field "{min(unknown)}", unknown here', hint=_UPGRADE
+        )
+    given: dict[str, Any] = data
+    return Maintenance(**given)
 
 
 _FIELDS = {

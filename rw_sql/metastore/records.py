@@ -30,13 +30,28 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """How a view's table is kept up to date; decided when the view is made, ``reason`` says why.
+
+    ``strategy`` is empty where the view's keys tell: without any its query's rows are appended, else they replace those
+    of their keys. ``query`` is what the job runs where that is not the view's own query: it has the ``hidden`` columns
+    (a Spark schema in JSON) which the table has beside the view's.
+    """
+
+    strategy: str = ""
+    reason: str = ""
+    query: str = ""
+    hidden: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializedViewRecord:
     """A materialized view. ``inputs`` are the ids of the sources and views its query reads.
 
     ``query`` is Spark SQL; ``dialect`` tells what the definition's query is written in, 'spark' or 'risingwave'.
     ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
     replaced (aggregates); empty where they are only appended. ``has_change_feed``: its table keeps the changes of its
-    rows, since a sink reads them.
+    rows, since a sink or another view reads them.
     """
 
     id: int
@@ -50,6 +65,7 @@ class MaterializedViewRecord:
     generation: int = 1
     created_at_ms: int = 0
     has_change_feed: bool = False
+    maintenance: Maintenance = Maintenance()
     kind: str = field(default="materialized_view", init=False)
 
 

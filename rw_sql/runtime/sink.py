@@ -26,7 +26,7 @@ from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, 
 from rw_sql.runtime.output import CHANGE_FEED, FencedError, JobOutput
 from rw_sql.runtime.progress import newest_planned
 from rw_sql.runtime.sink_batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
-from rw_sql.runtime.view import input_frame
+from rw_sql.runtime.views.inputs import input_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

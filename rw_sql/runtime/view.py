@@ -7,38 +7,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.runtime.delta_log import added_rows, last_batch, read_actions
+from rw_sql.runtime.delta_log import last_batch
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
-from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
-from rw_sql.runtime.progress import newest_planned, planned_versions
+from rw_sql.runtime.output import FencedError, JobOutput
+from rw_sql.runtime.progress import newest_planned
+from rw_sql.runtime.views.strategy import ViewRun
+from rw_sql.runtime.views.streamed import Streamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from rw_sql.plan.desired import ViewInput, ViewSpec
+    from rw_sql.plan.desired import ViewSpec
     from rw_sql.runtime.context import Context
-
-BATCH_BYTES = "256m"
-"""About how much of its inputs one batch reads."""
-
-LARGE_ROWS = 200_000
-"""Keyed batches above this are merged by Spark, smaller ones by delta-rs."""
-
-
-def input_frame(context: Context, spark: SparkSession, given: ViewInput, batch_bytes: str = BATCH_BYTES) -> DataFrame:
-    """The stream of one input: a source's good rows, or a view's."""
-    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("ignoreDeletes", "true")
-    frame = reader.load(context.warehouse.data(given.id, given.generation))
-    if given.kind == "source":
-        frame = frame.where("_rw_error IS NULL").select(*(f"`{name}`" for name in given.columns))
-    return frame if given.watermark is None else frame.withWatermark(*given.watermark)
+    from rw_sql.runtime.views.strategy import Strategy
 
 
 def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:
@@ -67,7 +53,7 @@ class View:
     output: JobOutput
     checkpoint: str
     done: int
-    schema: pa.Schema
+    strategy: Strategy = field(init=False)
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
     query: StreamingQuery | None = None
@@ -107,20 +93,20 @@ class View:
             output=output,
             checkpoint=checkpoint,
             done=output.done,
-            schema=pa.schema(output.table.schema().to_arrow()),
         )
         job._start_query()
         return job
 
     def _start_query(self) -> None:
-        spark = self.context.sessions.new()
-        for given in self.spec.inputs:
-            input_frame(self.context, spark, given).createOrReplaceTempView(given.name)
-        frame = spark.sql(self.spec.query)
+        run = ViewRun(
+            context=self.context, spec=self.spec, output=self.output, checkpoint=self.checkpoint, turn=self._turn
+        )
+        self.strategy = Streamed(run)
+        frame, mode = self.strategy.stream(self.context.sessions.new())
         fault("view.before_query")
         self.query = (
             frame.writeStream.queryName(self.spec.job)
-            .outputMode("update" if self.spec.keys else "append")
+            .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
             .foreachBatch(self._on_batch)
             .start()
@@ -134,38 +120,8 @@ class View:
             return
         with self.gate:
             fault("view.in_batch")
-            if self._is_small(batch):
-                self._write_rows(frame, batch)
-            elif self.spec.keys:
-                self._upsert_measured(frame, batch)
-            else:
-                with self._turn():
-                    self.output.append_frame(frame, batch)
+            self.strategy.write(frame, batch)
             fault("view.after_batch")
-
-    def _write_rows(self, frame: DataFrame, batch: int) -> None:
-        """Through the driver's memory and delta-rs."""
-        rows = frame.toArrow().cast(self.schema)
-        with self._turn():
-            if rows.num_rows and self.spec.keys:
-                self.output.upsert_rows(rows, self.spec.keys, batch)
-            elif rows.num_rows:
-                self.output.append_rows(rows, batch)
-
-    def _upsert_measured(self, frame: DataFrame, batch: int) -> None:
-        """A batch of unknown size is kept by Spark and counted before it is decided who merges it.
-
-        Kept also because a stateful batch must be computed once.
-        """
-        held = frame.persist()
-        try:
-            if held.count() <= LARGE_ROWS:
-                self._write_rows(held, batch)
-            else:
-                with self._turn():
-                    self.output.upsert_frame(held, self.spec.keys, batch)
-        finally:
-            held.unpersist()
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -174,23 +130,6 @@ class View:
             if self.is_stopped:
                 raise FencedError(f"{self.spec.job} was stopped")
             yield
-
-    def _is_small(self, batch: int) -> bool:
-        """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
-        if len(self.spec.inputs) != 1:
-            return False
-        given = self.spec.inputs[0]
-        table = self.context.warehouse.data(given.id, given.generation)
-        rows = 0
-        versions = planned_versions(self.context.warehouse, self.checkpoint, batch)
-        if versions is None:
-            return False
-        for version in versions:
-            added = added_rows(read_actions(self.context.warehouse, table, version))
-            if added is None:
-                return False
-            rows += added
-        return rows <= SMALL_ROWS
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""

@@ -1,0 +1,52 @@
+"""What a strategy is given to work with, and what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.plan.desired import ViewSpec
+    from rw_sql.runtime.context import Context
+    from rw_sql.runtime.output import JobOutput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRun:
+    """One run of a view's job, as its strategy sees it.
+
+    ``turn`` is held while a batch is written: a stop waits for it, and after a stop it raises FencedError.
+    """
+
+    context: Context
+    spec: ViewSpec
+    output: JobOutput
+    checkpoint: str
+    turn: Callable[[], AbstractContextManager[None]]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the view's table, hidden ones included."""
+        return pa.schema(self.output.table.schema().to_arrow())
+
+
+class Strategy(Protocol):
+    """How the batches of a view's query get into its table."""
+
+    def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
+        """The streaming query and its output mode."""
+        ...
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """Writes one batch, with one commit of its number, or none where it changes nothing.
+
+        Called again with the same batch after a kill, unless that commit was made.
+        """
+        ...
