@@ -16,6 +16,7 @@ from rw_sql.plan.definitions import (
     source_watermark,
 )
 from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
+from rw_sql.plan.rates import is_throttled
 from rw_sql.plan.sink_checks import encode_options, shape_of
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
 
 
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
-    """The shared reader a source should have now: none while nobody reads it or a pause holds it."""
-    if not snapshot.readers_of(source.id) or holds_of(snapshot, source.id):
+    """The shared reader a source should have now: none while nobody reads it, a pause holds it, or its rate is 0."""
+    if not snapshot.readers_of(source.id) or holds_of(snapshot, source.id) or is_throttled(source):
         return None
     job = ingest_fragment(source.id)
     return IngestSpec(

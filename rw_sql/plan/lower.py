@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.plan.continuity import lower_show_source_continuity
+from rw_sql.plan.lower_alter_set import lower_alter_source_set
 from rw_sql.plan.lower_block import lower_unsafe_block
 from rw_sql.plan.lower_checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.lower_connection import (
@@ -107,6 +108,8 @@ def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = 
             return lower_alter_connection_options(statement, snapshot)
         case ast.AlterSetConnection():
             return lower_alter_set_connection(statement, snapshot)
+        case ast.AlterSet():
+            return lower_alter_source_set(statement, snapshot)
         case ast.AlterConnector():
             return lower_alter_connector(statement, snapshot)
         case ast.DropConnection():

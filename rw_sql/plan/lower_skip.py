@@ -90,6 +90,6 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) 
             OFFSET_OUT_OF_RANGE,
             f'record {at} of split "{split}" is not next: {at - old.offset} come before it, from {old.offset} on',
             span=statement.split.span,
-            hint=f"ALTER SOURCE {name} UNSAFE SET (source_rate_limit = '1') lets the reader come up to it record by "
+            hint=f"ALTER SOURCE {name} SET source_rate_limit = 1 lets the reader come up to it record by "
             f"record; INJECT SOURCE OFFSETS {name} VALUES ({literal(split)} = {at + 1}) ALLOW GAPS leaves them all out",
         )

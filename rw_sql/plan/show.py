@@ -25,6 +25,7 @@ from rw_sql.plan.names import (
 from rw_sql.plan.options import connection_options, shown
 from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.queries import schema_columns
+from rw_sql.plan.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.plan.requests import Asking, job_statuses, lags, metrics, operations
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ def _plan(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list
 
 
 def source_state(snapshot: Snapshot, source: SourceRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A source's state and the reason for it: PAUSED, IDLE (nothing reads it), or what its job's owner reports."""
+    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or what the owner reports."""
     holds = holds_of(snapshot, source.id)
     if holds:
         own = [hold.reason or "PAUSE SOURCE" for hold in holds if hold.source_id is not None]
         every = [hold.reason or "PAUSE ALL SOURCES" for hold in holds if hold.source_id is None]
         return "PAUSED", "; ".join(own + every)
+    if is_throttled(source):
+        return THROTTLED, throttled_reason(source)
     if not snapshot.readers_of(source.id):
         return "IDLE", "nothing reads it"
     if status is None:

@@ -13,6 +13,7 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, reads_feed, sink_job, view_job
 from rw_sql.plan.plan import ObjectChange
+from rw_sql.plan.rates import is_throttled, throttled_reason
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.delta_log import commits, has_new_data
 from rw_sql.runtime.ingest import DISCOVERING
@@ -83,6 +84,8 @@ def _flush_source(
         return ObjectChange(object=f"source {source_id}", change="NOTICE", detail=_DROPPED)
     if holds_of(snapshot, source_id):
         return ObjectChange(object=source.name, change="NOTICE", detail=_PAUSED)
+    if is_throttled(source):
+        return ObjectChange(object=source.name, change="NOTICE", detail=f"not waited for: {throttled_reason(source)}")
     upstream = connector(source.connector).look(context.options_of(source, snapshot))
     if not upstream.is_reachable:
         return ObjectChange(object=source.name, change="NOTICE", detail=f"not waited for: {upstream.error}")
@@ -125,6 +128,9 @@ class _Arrival:
             return True
         if holds_of(snapshot, source.id):
             self.notice = _PAUSED
+            return True
+        if is_throttled(source):
+            self.notice = f"not waited for: {throttled_reason(source)}"
             return True
         job = ingest_fragment(source.id)
         wanted = named_splits(snapshot, source, self.upstream.splits)

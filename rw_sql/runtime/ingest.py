@@ -19,6 +19,7 @@ from rw_sql.runtime.decode import BUCKET, decode, log_schema
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
+from rw_sql.runtime.pace import Pace, Throttle, pace_of
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.read_ranges import note_ranges
 from rw_sql.syntax import canonical_type
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BATCH_RECORDS = 400_000
-"""The most records one batch reads, over all splits: it bounds memory and the time a pause may have to throw away."""
-
 NOTE_EVERY = 100
 """Positions are noted in the metastore every so many batches, so that recovery need not read far back."""
 
@@ -49,9 +47,6 @@ DISCOVERING = "DISCOVERING"
 """The first word of the reason of a reader that waits for its splits to be listed."""
 
 _MILLISECONDS_PER_HOUR = 3_600_000
-
-_RATE_INTERVAL_MS = 1000
-"""With a rate limit batches start once a second: what one may read is the limit."""
 
 
 def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
@@ -132,24 +127,6 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     note_ranges(context.warehouse, source)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How often a batch starts (0: as soon as there is data) and how many records it reads at most."""
-
-    interval_ms: int
-    batch_records: int
-
-
-def pace_of(options: Mapping[str, str]) -> Pace:
-    """The pace that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) ask for."""
-    interval_ms = int(options.get("barrier_interval_ms", "0"))
-    limit = options.get("source_rate_limit")
-    if limit is None:
-        return Pace(interval_ms=interval_ms, batch_records=BATCH_RECORDS)
-    interval_ms = max(interval_ms, _RATE_INTERVAL_MS)
-    return Pace(interval_ms=interval_ms, batch_records=max(1, int(limit) * interval_ms // 1000))
-
-
 @dataclass(slots=True)
 class Ingest:
     """One run of a source's shared reader."""
@@ -167,6 +144,8 @@ class Ingest:
     incarnations: dict[str, str | None]
     schema: pa.Schema
     watch: UpstreamWatch | None
+    pace: Pace
+    throttle: Throttle
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
     query: StreamingQuery | None = None
@@ -211,6 +190,7 @@ class Ingest:
             require_readable(source.name, spec.splits, states, kind.look(options))
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
+        pace = pace_of(options)
         job = Ingest(
             context=context,
             spec=spec,
@@ -225,6 +205,8 @@ class Ingest:
             incarnations={kind.split_topic(split): states[split].incarnation for split in spec.splits},
             schema=pa.schema(output.table.schema().to_arrow()),
             watch=kind.watch(options),
+            pace=pace,
+            throttle=Throttle(pace.per_second),
         )
         job._start_query({split: states[split] for split in spec.splits})
         return job
@@ -233,12 +215,11 @@ class Ingest:
         statement = source_definition(self.spec.definition)
         spark = self.context.sessions.new(self.kind.spark_packages())
         with_headers = any(column.kind == "header" for column in statement.include)
-        pace = pace_of(self.options)
         records = self.kind.read_stream(
             spark,
             self.options,
             states,
-            max_records=pace.batch_records,
+            max_records=self.pace.batch_records,
             with_headers=with_headers,
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )
@@ -247,7 +228,7 @@ class Ingest:
         self.query = (
             records.writeStream.queryName(self.spec.job)
             .option("checkpointLocation", self.checkpoint)
-            .trigger(processingTime=f"{pace.interval_ms} milliseconds")
+            .trigger(processingTime=f"{self.pace.interval_ms} milliseconds")
             .foreachBatch(self._on_batch)
             .start()
         )
@@ -260,10 +241,12 @@ class Ingest:
                 self.context.warehouse.remove(f"{folder}/{name}")
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        ranges = self._ranges(self._ends(batch))
+        expected = sum(end - start for start, end in ranges.values())
+        # Not in the gate: a stop need not wait for a batch that waits for its time.
+        if not self.throttle.take(expected):
+            raise FencedError(f"{self.spec.job} was stopped")
         with self.gate:
-            ends = self._ends(batch)
-            ranges = self._ranges(ends)
-            expected = sum(end - start for start, end in ranges.values())
             bucket = int(time.time() * 1000) // _MILLISECONDS_PER_HOUR
             rows = decode(frame, source_definition(self.spec.definition), run=self.run, bucket=bucket)
             fault("ingest.in_batch")
@@ -309,6 +292,7 @@ class Ingest:
     def stop(self) -> None:
         """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
         try:
+            self.throttle.end()
             if self.query is not None:
                 fault("ingest.before_stop")
                 stop_query(self.query, self.gate)

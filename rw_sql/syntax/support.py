@@ -30,12 +30,15 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.CancelJobs: ("CANCEL JOBS", "DROP what is being made, or PAUSE SOURCE what it reads"),
     ast.Recover: ("RECOVER", "jobs are restarted by themselves; SHOW JOBS says why one stands still"),
 }
+SOURCE_SETTINGS = ("source_rate_limit", "barrier_interval_ms")
+"""What ALTER SOURCE … SET changes."""
+
 _ALTER_SET = {
     "parallelism": "a job's tasks follow its input's partitions and spark.sql.shuffle.partitions",
     "backfill_parallelism": "a job's tasks follow its input's partitions and spark.sql.shuffle.partitions",
     "resource_group": "Spark's fair scheduler pools share the machine",
     "streaming_enable_unaligned_join": "Spark's joins have no such mode",
-    "source_rate_limit": "PAUSE SOURCE stops a source; UNSAFE SET changes its batch limit",
+    "source_rate_limit": "ALTER SOURCE … SET source_rate_limit limits what feeds it",
     "backfill_rate_limit": "PAUSE SOURCE stops what feeds it",
     "dml_rate_limit": "there is nothing to limit: rows come from sources",
     "sink_rate_limit": "PAUSE SINK stops a sink",
@@ -64,7 +67,7 @@ def unsupported(statement: Statement) -> SqlError | None:
 
 def _by_word(statement: Statement) -> tuple[str, str] | None:
     match statement:
-        case ast.AlterSet():
+        case ast.AlterSet() if not (statement.kind == "SOURCE" and statement.parameter in SOURCE_SETTINGS):
             instead = _ALTER_SET.get(statement.parameter, "SHOW ALL lists what there is to set")
             return f"SET {statement.parameter.upper()}", instead
         case ast.ShowObjects() if statement.kind in _SHOW_KINDS:

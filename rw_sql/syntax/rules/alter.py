@@ -42,7 +42,7 @@ Change = "Callable[[str, Name], Statement]"
 _RATE_LIMITS = ("source_rate_limit", "backfill_rate_limit", "dml_rate_limit", "sink_rate_limit")
 _PARALLELISM = ("parallelism", "backfill_parallelism")
 _SETTABLE = {
-    "SOURCE": (*_RATE_LIMITS, *_PARALLELISM),
+    "SOURCE": (*_RATE_LIMITS, "barrier_interval_ms", *_PARALLELISM),
     "TABLE": (*_RATE_LIMITS, *_PARALLELISM),
     "SINK": (*_RATE_LIMITS, *_PARALLELISM, "resource_group"),
     "MATERIALIZED VIEW": (*_RATE_LIMITS, *_PARALLELISM, "resource_group", "streaming_enable_unaligned_join"),
@@ -125,7 +125,7 @@ def alter_set(
 def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | None, is_deferred: bool | None) -> str:
     settable = _SETTABLE.get(kind, ())
     known = one_of(parameter, settable, f"expected SCHEMA, CONFIG or {_upper(settable)} after SET")
-    if known.endswith("rate_limit") and values is not None:
+    if known.endswith(("rate_limit", "interval_ms")) and values is not None:
         first = values[0]
         digits = first.text if isinstance(first, NumberValue) and first.text.isascii() else ""
         if len(values) > 1 or not digits.isdigit() or len(digits) > 10 or int(digits) > 2**31 - 1:

@@ -1,0 +1,67 @@
+"""Lowers ALTER SOURCE … SET parameter: how fast a source is read, changed at run time and without a look upstream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import Operation, PutObject
+from rw_sql.plan.connection_effects import differences, spell
+from rw_sql.plan.definitions import definition_of
+from rw_sql.plan.desired import holds_of
+from rw_sql.plan.lower_source import nothing, source_record
+from rw_sql.plan.names import find_source
+from rw_sql.plan.options import plan_options
+from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.rates import is_throttled, throttled_reason
+from rw_sql.plan.source_checks import check_source
+from rw_sql.plan.steps import steps_of
+from rw_sql.syntax import render
+from rw_sql.syntax.alter import merge_options
+from rw_sql.syntax.statements import Option
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests import Asking
+    from rw_sql.syntax.statements import AlterSet
+
+
+def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER SOURCE s SET source_rate_limit or barrier_interval_ms; DEFAULT takes the property out of the definition.
+
+    The upstream is not asked: a source that cannot be reached may be told to read slower, too.
+    """
+    yield from ()
+    source = find_source(snapshot, statement.name)
+    current = definition_of(source)
+    key = statement.parameter
+    given = tuple(Option(key=key, value=value, span=statement.parameter_span) for value in statement.values[:1])
+    merged = merge_options(current, given, () if given else (key,))
+    try:
+        check_source(snapshot, merged)
+    except SqlError as error:
+        if error.span not in (statement.parameter_span, *(value.span for value in statement.values)):
+            error.span = statement.name.span
+        raise
+    differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
+    if not differs:
+        return nothing(statement, source.name, f"{key} has this value already")
+    record = source_record(snapshot, source, merged)
+    change = PutObject(record=record)
+    rows = [ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs]
+    if is_throttled(record):
+        rows.append(ObjectChange(object=source.name, change="NOTICE", detail=throttled_reason(record)))
+    elif is_throttled(source) and holds_of(snapshot, source.id):
+        rows.append(ObjectChange(object=source.name, change="NOTICE", detail="it is paused and stays so until RESUME"))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind="ALTER SOURCE SET",
+            statement=render(statement),
+            objects=(source.name,),
+            changes=(change,),
+        ),
+        changes=tuple(rows),
+        affected=(source.id,),
+    )

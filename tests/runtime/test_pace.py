@@ -1,0 +1,79 @@
+"""What a rate and an interval come to, and that a rate is kept over any number of batches."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from rw_sql.runtime.pace import BATCH_RECORDS, Pace, Throttle, pace_of
+
+
+@pytest.mark.parametrize(
+    ("options", "pace"),
+    [
+        ({}, Pace(interval_ms=0, batch_records=BATCH_RECORDS)),
+        ({"barrier_interval_ms": "250"}, Pace(interval_ms=250, batch_records=BATCH_RECORDS)),
+        ({"source_rate_limit": "10"}, Pace(interval_ms=1000, batch_records=10, per_second=10)),
+        (
+            {"source_rate_limit": "10", "barrier_interval_ms": "2500"},
+            Pace(interval_ms=2500, batch_records=25, per_second=10),
+        ),
+        (
+            {"source_rate_limit": "2000000000"},
+            Pace(interval_ms=1000, batch_records=BATCH_RECORDS, per_second=2_000_000_000),
+        ),
+    ],
+)
+def test_pace(options: dict[str, str], pace: Pace) -> None:
+    assert pace_of(options) == pace
+
+
+@dataclass(slots=True)
+class _Clock:
+    """A time that a test moves."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_batch_waits_until_those_before_it_have_had_their_time() -> None:
+    clock = _Clock()
+    throttle = Throttle(1000, clock)
+    assert throttle.take(20)
+    began = threading.Event()
+    taken: list[bool] = []
+
+    def take() -> None:
+        began.set()
+        taken.append(throttle.take(20))
+
+    # 20 ms are owed; the clock stands still, so it is the wait itself that is measured.
+    waiting = threading.Thread(target=take)
+    waiting.start()
+    assert began.wait(10)
+    waiting.join(10)
+    assert taken == [True]
+    clock.now += 0.04
+    assert throttle.take(1)
+
+
+def test_a_stop_ends_the_wait() -> None:
+    throttle = Throttle(1)
+    assert throttle.take(1000)
+    taken: list[bool] = []
+    waiting = threading.Thread(target=lambda: taken.append(throttle.take(1)))
+    waiting.start()
+    throttle.end()
+    waiting.join(10)
+    assert taken == [False]
+
+
+def test_without_a_rate_nothing_waits() -> None:
+    throttle = Throttle(None)
+    assert all(throttle.take(10**9) for _ in range(3))
+    throttle.end()
+    assert not throttle.take(1)
