@@ -15,6 +15,7 @@ class SourceRecord:
 
     ``options`` is the WITH list as (key, text) pairs in the order written, references by name; secret values are
     never in it. ``uses`` are the ids of its connection and secrets. A new ``generation`` has a new log.
+    ``birth`` tells where its splits ended when it was made, as :mod:`rw_sql.plan.history` writes it.
     """
 
     id: int
@@ -26,6 +27,7 @@ class SourceRecord:
     uses: tuple[int, ...] = ()
     generation: int = 1
     created_at_ms: int = 0
+    birth: str = ""
     kind: str = field(default="source", init=False)
 
 
@@ -51,7 +53,9 @@ class MaterializedViewRecord:
     ``query`` is Spark SQL; ``dialect`` tells what the definition's query is written in, 'spark' or 'risingwave'.
     ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
     replaced (aggregates); empty where they are only appended. ``has_change_feed``: its table keeps the changes of its
-    rows, since a sink or another view reads them.
+    rows, since a sink or another view reads them. ``histories`` fix what came before the view of those sources whose
+    log it does not just read from the beginning, as :mod:`rw_sql.plan.history` writes them. ``backfill_rate_limit`` is
+    how many records of them it reads a second (None: no limit; 0: none).
     """
 
     id: int
@@ -66,6 +70,8 @@ class MaterializedViewRecord:
     created_at_ms: int = 0
     has_change_feed: bool = False
     maintenance: Maintenance = Maintenance()
+    histories: tuple[str, ...] = ()
+    backfill_rate_limit: int | None = None
     kind: str = field(default="materialized_view", init=False)
 
 

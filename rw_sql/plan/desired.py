@@ -15,6 +15,7 @@ from rw_sql.plan.definitions import (
     source_columns,
     source_watermark,
 )
+from rw_sql.plan.history import History
 from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.plan.rates import is_throttled
 from rw_sql.plan.sink_checks import encode_options, shape_of
@@ -70,7 +71,8 @@ class IngestSpec:
 class ViewInput:
     """One relation a view or sink reads: a source's log or another view's table.
 
-    ``keys`` are the columns that its rows are replaced by; none where they are only appended.
+    ``keys`` are the columns that its rows are replaced by; none where they are only appended. ``history`` is what came
+    before the view, where its log is not just read from the beginning (see :mod:`rw_sql.plan.history`).
     """
 
     id: int
@@ -80,6 +82,7 @@ class ViewInput:
     columns: tuple[str, ...]
     watermark: tuple[str, str] | None
     keys: tuple[str, ...] = ()
+    history: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,8 @@ def holds_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
 def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -> tuple[ViewInput, ...]:
     """What a view or sink reads, as its job needs to know it."""
     found = []
+    texts = view.histories if isinstance(view, MaterializedViewRecord) else ()
+    histories = {History.from_text(text).source_id: text for text in texts}
     for input_id in view.inputs:
         record = snapshot.get(input_id)
         columns: tuple[str, ...] = ()
@@ -166,6 +171,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 columns=columns,
                 watermark=watermark,
                 keys=record.keys if isinstance(record, MaterializedViewRecord) else (),
+                history=histories.get(record.id, ""),
             )
         )
     return tuple(found)

@@ -32,6 +32,7 @@ from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.requests import Asking, clock, look, positions
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.splits import discover
+from rw_sql.plan.startup import birth_of
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import render
 
@@ -113,6 +114,7 @@ def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[P
         options=(),
         is_shared=kind.is_shareable(),
         created_at_ms=(yield from clock()),
+        birth=birth_of(kind_name, options, upstream),
     )
     record = source_record(snapshot, blank, stored)
     changes: list[Change] = [

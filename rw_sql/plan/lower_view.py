@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
+from rw_sql.plan.backfill import plan_histories, startup_of, view_options
 from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing
 from rw_sql.plan.names import find_view, object_name, require_free
 from rw_sql.plan.plan import ObjectChange, Plan
@@ -28,20 +29,25 @@ def lower_create_materialized_view(
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
     require_free(snapshot, statement.name)
-    if statement.columns or statement.options:
-        what = "a column list" if statement.columns else "WITH"
+    if statement.columns:
         raise SqlError(
             NOT_SUPPORTED,
-            f"{what} of CREATE MATERIALIZED VIEW is not supported yet",
+            "a column list of CREATE MATERIALIZED VIEW is not supported yet",
             span=statement.name.span,
-            hint="name the columns in the query with AS" if statement.columns else None,
+            hint="name the columns in the query with AS",
         )
+    given = view_options(statement)
+    if statement.options:
+        raise SqlError(NOT_SUPPORTED, "WITH of CREATE MATERIALIZED VIEW is not supported yet", span=statement.name.span)
     found = yield from plan_query(
         snapshot,
         statement.query,
         f'materialized view "{name}"',
         query_dialect,
         closes_windows=statement.is_emit_on_window_close,
+    )
+    history = yield from plan_histories(
+        snapshot, found.inputs, given.startup, name, startup_of(statement), statement.name.span
     )
     record = MaterializedViewRecord(
         id=snapshot.next_id,
@@ -53,16 +59,23 @@ def lower_create_materialized_view(
         keys=found.keys,
         dialect=query_dialect,
         created_at_ms=(yield from clock()),
+        histories=history.texts,
+        backfill_rate_limit=given.rate_limit,
     )
     change = PutObject(record=record)
     how = f"one row per ({', '.join(found.keys)})" if found.keys else "append-only"
+    if history.offsets:
+        how += f"; {history.offsets} records of history to read"
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, (change,)),
         operation=Operation(
             kind="CREATE MATERIALIZED VIEW", statement=render(statement), objects=(name,), changes=(change,)
         ),
-        changes=(ObjectChange(object=name, change="CREATED", detail=how),),
+        changes=(
+            ObjectChange(object=name, change="CREATED", detail=how),
+            *(ObjectChange(object=name, change="NOTICE", detail=notice) for notice in history.notices),
+        ),
         affected=(record.id,),
     )
 

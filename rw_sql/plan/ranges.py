@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Spans = tuple[tuple[int, int], ...]
 """Offsets ``[start, end)``, ascending, apart from each other."""
@@ -20,6 +20,37 @@ class ReadLife:
     reached: int
     cluster: str | None = None
     incarnation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPiece:
+    """Offsets ``[start, end)`` of one life of a split that the log holds once in the rows of these runs.
+
+    A run reads a split on and on, and so does the next one after it: a piece ends where a position was moved.
+    """
+
+    first_run: int
+    last_run: int
+    start: int
+    end: int
+    cluster: str | None = None
+    incarnation: str | None = None
+
+
+def with_piece(
+    pieces: tuple[LogPiece, ...], run: int, start: int, end: int, cluster: str | None, incarnation: str | None
+) -> tuple[LogPiece, ...]:
+    """``pieces`` in the order of the log, and what ``run`` read after them."""
+    if end <= start:
+        return pieces
+    if pieces:
+        last = pieces[-1]
+        if (last.end, last.cluster, last.incarnation) == (start, cluster, incarnation) and last.last_run <= run:
+            return (*pieces[:-1], replace(last, last_run=run, end=end))
+    return (
+        *pieces,
+        LogPiece(first_run=run, last_run=run, start=start, end=end, cluster=cluster, incarnation=incarnation),
+    )
 
 
 def with_span(spans: Spans, start: int, end: int) -> Spans:
@@ -50,3 +81,29 @@ def covered(spans: Spans, start: int, end: int | None = None) -> int:
 def uncovered(spans: Spans, start: int, end: int) -> int:
     """How many offsets of ``[start, end)`` lie in none of ``spans``."""
     return max(0, end - start) - covered(spans, start, max(start, end))
+
+
+def without(spans: Spans, others: Spans) -> Spans:
+    """The offsets of ``spans`` that lie in none of ``others``."""
+    left: list[tuple[int, int]] = []
+    for low, high in spans:
+        at = low
+        for start, end in others:
+            if end <= at or start >= high:
+                continue
+            if start > at:
+                left.append((at, start))
+            at = max(at, end)
+        if at < high:
+            left.append((at, high))
+    return tuple(left)
+
+
+def within(spans: Spans, start: int, end: int) -> Spans:
+    """The offsets of ``spans`` in ``[start, end)``."""
+    return tuple((max(low, start), min(high, end)) for low, high in spans if high > start and low < end)
+
+
+def total(spans: Spans) -> int:
+    """How many offsets there are."""
+    return sum(end - start for start, end in spans)

@@ -16,7 +16,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, StoredState
 from rw_sql.plan.checkpoint_requests import CheckpointRequest
 from rw_sql.plan.options import PlannedOptions
-from rw_sql.plan.ranges import ReadLife
+from rw_sql.plan.ranges import LogPiece, ReadLife
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -140,12 +140,21 @@ class ReadPositions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadHistoryGround:
+    """As :class:`ReadPositions`, and what the log holds: the ground that a new view's history is planned on."""
+
+    source_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
     """The next record per split, the log's version (-1 without a log), and the splits with rows in the log.
 
     ``forgotten`` splits had a position that a RESET took from them: they are not new to the source. ``lives`` are the
     offsets that the log holds per split, the newest life last; of ``sparse`` splits fewer records came than offsets.
-    ``is_complete``: the log still tells all that was ever read.
+    ``is_complete``: the log still tells all that was ever read. ``pieces`` are what the log's rows hold of each split,
+    run by run; ``is_trimmed``: rows that were read are not in it any more. ``reader_epoch`` is the epoch of the oldest
+    run that may still commit to the log, None where no run was ever started.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -155,6 +164,9 @@ class Positions:
     lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
     is_complete: bool = True
+    pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
+    is_trimmed: bool = False
+    reader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +303,7 @@ Request = (
     | ReadGroupOffsets
     | ReadCheckpoint
     | ReadPositions
+    | ReadHistoryGround
     | ReadFile
     | ReadClock
     | ReadJobStatuses
@@ -403,6 +416,11 @@ def checkpoint_text(path: str) -> Asking[CheckpointText]:
 def positions(source_id: int) -> Asking[Positions]:
     """Asks where a source's reader stands."""
     return _answer(Positions, (yield ReadPositions(source_id=source_id)))
+
+
+def history_ground(source_id: int) -> Asking[Positions]:
+    """Asks where a source's reader stands and what its log holds."""
+    return _answer(Positions, (yield ReadHistoryGround(source_id=source_id)))
 
 
 def file_text(path: str) -> Asking[str]:

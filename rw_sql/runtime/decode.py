@@ -12,6 +12,8 @@ from rw_sql.plan.definitions import HIDDEN_COLUMNS, connector_of, include_name, 
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
 
     from rw_sql.syntax.statements import CreateSource, IncludeColumn
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 SPLIT = "_rw_split"
 OFFSET = "_rw_offset"
 RUN = "_rw_run"
+SINCE = "_rw_since"
 ERROR = "_rw_error"
 RAW = "_rw_raw"
 BUCKET = "_rw_bucket"
@@ -35,8 +38,13 @@ def log_schema(statement: CreateSource) -> StructType:
     return schema
 
 
-def decode(records: DataFrame, statement: CreateSource, *, run: int, bucket: int) -> DataFrame:
-    """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them)."""
+def decode(
+    records: DataFrame, statement: CreateSource, *, run: int, bucket: int, since: Mapping[str, int] | None = None
+) -> DataFrame:
+    """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them).
+
+    ``since`` are the epochs of the statements that set the splits' positions; without it the column is NULL.
+    """
     encode = statement.format.encode if statement.format else "JSON"
     connector = connector_of(statement) or ""
     match encode:
@@ -63,10 +71,25 @@ def decode(records: DataFrame, statement: CreateSource, *, run: int, bucket: int
         f.col(SPLIT),
         f.col(OFFSET).cast("long").alias(OFFSET),
         f.lit(run).cast("long").alias(RUN),
+        _since(since or {}).cast("long").alias(SINCE),
         error.alias(ERROR),
         f.when(error.isNotNull(), f.col("value")).alias(RAW),
         f.lit(bucket).cast("int").alias(BUCKET),
     )
+
+
+def _since(epochs: Mapping[str, int]) -> Column:
+    """The epoch of each row's split: mostly all splits have the same."""
+    by_epoch: dict[int, list[str]] = {}
+    for split, epoch in epochs.items():
+        by_epoch.setdefault(epoch, []).append(split)
+    if not by_epoch:
+        return f.lit(None)
+    (most, _), *others = sorted(by_epoch.items(), key=lambda item: -len(item[1]))
+    found = f.lit(most)
+    for epoch, splits in others:
+        found = f.when(f.col(SPLIT).isin(splits), f.lit(epoch)).otherwise(found)
+    return found
 
 
 def _decode_text(records: DataFrame, statement: CreateSource, how: str) -> tuple[DataFrame, Column]:

@@ -142,6 +142,7 @@ class Ingest:
     checkpoint: str
     positions: dict[str, int]
     incarnations: dict[str, str | None]
+    since: dict[str, int]
     schema: pa.Schema
     watch: UpstreamWatch | None
     pace: Pace
@@ -185,6 +186,7 @@ class Ingest:
             partition_by=(BUCKET,),
         )
         states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+        stored = snapshot.states(ingest_fragment(source.id))
         if any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in spec.splits):
             # The look is older than the positions: an earlier run may have read on until the fence.
             require_readable(source.name, spec.splits, states, kind.look(options))
@@ -203,6 +205,7 @@ class Ingest:
             checkpoint=f"{context.warehouse.ingest_checkpoints(source.id)}/{run.run}",
             positions={split: states[split].offset for split in spec.splits},
             incarnations={kind.split_topic(split): states[split].incarnation for split in spec.splits},
+            since={split: stored[split].epoch for split in spec.splits},
             schema=pa.schema(output.table.schema().to_arrow()),
             watch=kind.watch(options),
             pace=pace,
@@ -248,7 +251,8 @@ class Ingest:
             raise FencedError(f"{self.spec.job} was stopped")
         with self.gate:
             bucket = int(time.time() * 1000) // _MILLISECONDS_PER_HOUR
-            rows = decode(frame, source_definition(self.spec.definition), run=self.run, bucket=bucket)
+            statement = source_definition(self.spec.definition)
+            rows = decode(frame, statement, run=self.run, bucket=bucket, since=self.since)
             fault("ingest.in_batch")
             small = rows.toArrow().cast(self.schema) if expected <= SMALL_ROWS else None
             self._require_same_incarnation()

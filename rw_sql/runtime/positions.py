@@ -51,6 +51,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     read: set[str] = set()
     if missing or not noted:
         for at, commit in job_commits(warehouse, table, down_to=min((floor[s] for s in missing), default=0)):
+            if at > version:  # committed since: a position is one of the log's version that it is told with
+                continue
             read.update(split for split, (start, end) in commit.ranges.items() if end > start)
             for split in missing & commit.ranges.keys():
                 if at >= floor[split] and commit.epoch >= stored[split].epoch:
@@ -61,6 +63,19 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
                 break
     read.update(split for split, state in states.items() if state.offset != began[split])
     return Positions(states=states, log_version=version, read_splits=frozenset(read), forgotten=forgotten)
+
+
+def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
+    """The epoch that the oldest run which may still commit to a source's log was started at; None before any run.
+
+    That is the run of the newest fence, since it has shut out all before it, and every run claimed after it.
+    """
+    runs = metastore.runtime.runs(ingest_fragment(source.id))
+    if not runs:
+        return None
+    table = warehouse.data(source.id, source.generation)
+    fenced = next((commit.run for _, commit in job_commits(warehouse, table)), 0)
+    return min((run.epoch for run in runs if run.run >= fenced), default=runs[-1].epoch)
 
 
 def read_positions_before(

@@ -12,8 +12,8 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.plan.ranges import ReadLife, with_span
-from rw_sql.runtime.delta_log import added_rows, commit_versions, job_commit, latest_version, read_actions
+from rw_sql.plan.ranges import LogPiece, ReadLife, with_piece, with_span
+from rw_sql.runtime.delta_log import added_rows, commit_versions, commits, job_commit, latest_version, read_actions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.delta_log import JobCommit
     from rw_sql.runtime.storage import Warehouse
 
-_FORM = 1
+_FORM = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,16 @@ class ReadRanges:
     """What the commits up to ``version`` say was read: per split its lives, the newest last.
 
     ``sparse`` are the splits of which fewer records came than offsets. ``is_complete``: nothing of the log is missing.
+    ``pieces`` tell which runs read what of a split, in the order of the log. ``trimmed`` is the newest bucket that was
+    dropped from the log since, with all before it: its rows were read, and are not there any more.
     """
 
     version: int = -1
     lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
     is_complete: bool = True
+    pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
+    trimmed: int | None = None
 
 
 _lock = threading.Lock()
@@ -75,6 +79,7 @@ def _noted(warehouse: Warehouse, source: SourceRecord, newest: int) -> ReadRange
 def _fold(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> ReadRanges:
     """The commits after ``known`` added to it."""
     lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
+    pieces, trimmed = dict(known.pieces), known.trimmed
     versions = range(known.version + 1, newest + 1)
     if versions and not _is_there(warehouse, table, versions.start):
         is_complete = False
@@ -86,12 +91,47 @@ def _fold(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> R
         if back_to is not None:
             then = _fold(warehouse, table, ReadRanges(), back_to)
             lives, sparse, is_complete = dict(then.lives), set(then.sparse), then.is_complete
+            pieces, trimmed = dict(then.pieces), then.trimmed
             continue
+        trimmed = _newest_bucket(actions, "remove", trimmed)
         commit = job_commit(actions)
         if commit is not None and commit.ranges:
             _add(lives, commit)
+            _add_pieces(pieces, commit)
             sparse |= _sparse_splits(commit, actions)
-    return ReadRanges(version=newest, lives=lives, sparse=frozenset(sparse), is_complete=is_complete)
+    return ReadRanges(
+        version=newest,
+        lives=lives,
+        sparse=frozenset(sparse),
+        is_complete=is_complete,
+        pieces=pieces,
+        trimmed=trimmed,
+    )
+
+
+def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
+    """Which runs' rows hold which offsets of a source's log, as far as the rows are there and that can be proved.
+
+    Of a log whose old buckets were dropped it is asked commit by commit: what the fold knows may be rows of those.
+    """
+    found = read_ranges(warehouse, source)
+    if found.trimmed is None:
+        return found.pieces
+    kept: list[JobCommit] = []
+    for _, actions in commits(warehouse, warehouse.data(source.id, source.generation)):
+        bucket = _newest_bucket(actions, "add", None)
+        if bucket is not None and bucket <= found.trimmed:
+            break
+        if _restored(actions) is not None:
+            break
+        commit = job_commit(actions)
+        # A commit without rows tells no bucket: it may be one of those whose rows are gone only where others are.
+        if commit is not None and commit.ranges and bucket is not None:
+            kept.append(commit)
+    pieces: dict[str, tuple[LogPiece, ...]] = {}
+    for commit in reversed(kept):
+        _add_pieces(pieces, commit)
+    return pieces
 
 
 def _is_there(warehouse: Warehouse, table: str, version: int) -> bool:
@@ -114,6 +154,25 @@ def _add(lives: dict[str, tuple[ReadLife, ...]], commit: JobCommit) -> None:
         else:
             made = replace(same, spans=with_span(same.spans, start, end), reached=end)
         lives[split] = (*(life for life in known if life is not same), made)
+
+
+def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit) -> None:
+    for split, (start, end) in commit.ranges.items():
+        if end > start:
+            pieces[split] = with_piece(pieces.get(split, ()), commit.run, start, end, *commit.life_of(split))
+
+
+def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) -> int | None:
+    """The newest bucket of the files that a commit adds or removes with their rows, if newer than ``known``."""
+    newest = known
+    for action in actions:
+        of_file = action.get(kind)
+        if of_file is None or not of_file.get("dataChange", True):
+            continue
+        bucket = (of_file.get("partitionValues") or {}).get("_rw_bucket")
+        if bucket is not None and (newest is None or int(bucket) > newest):
+            newest = int(bucket)
+    return newest
 
 
 def _sparse_splits(commit: JobCommit, actions: list[dict[str, Any]]) -> set[str]:
@@ -141,11 +200,26 @@ def _to_json(found: ReadRanges) -> str:
             [ids.setdefault((life.cluster, life.incarnation), len(ids)), life.reached, [list(s) for s in life.spans]]
             for life in lives
         ]
+    pieces = {
+        split: [
+            [
+                ids.setdefault((piece.cluster, piece.incarnation), len(ids)),
+                piece.first_run,
+                piece.last_run,
+                piece.start,
+                piece.end,
+            ]
+            for piece in of_split
+        ]
+        for split, of_split in found.pieces.items()
+    }
     body = {
         "form": _FORM,
         "version": found.version,
         "is_complete": found.is_complete,
         "sparse": sorted(found.sparse),
+        "trimmed": found.trimmed,
+        "pieces": pieces,
         "lives": [list(life) for life in ids],
         "splits": splits,
     }
@@ -159,6 +233,21 @@ def _from_json(text: str) -> ReadRanges | None:
     lives = body["lives"]
     return ReadRanges(
         version=body["version"],
+        trimmed=body["trimmed"],
+        pieces={
+            split: tuple(
+                LogPiece(
+                    first_run=first,
+                    last_run=last,
+                    start=start,
+                    end=end,
+                    cluster=lives[life][0],
+                    incarnation=lives[life][1],
+                )
+                for life, first, last, start, end in found
+            )
+            for split, found in body["pieces"].items()
+        },
         is_complete=body["is_complete"],
         sparse=frozenset(body["sparse"]),
         lives={

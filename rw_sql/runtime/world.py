@@ -25,6 +25,7 @@ from rw_sql.plan.requests import (
     ReadCommittedRanges,
     ReadFile,
     ReadGroupOffsets,
+    ReadHistoryGround,
     ReadJobStatuses,
     ReadMetrics,
     ReadOperations,
@@ -40,9 +41,14 @@ from rw_sql.runtime.checkpoint_answers import answer_checkpoint, read_checkpoint
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
-from rw_sql.runtime.positions import read_committed_ranges, read_positions, read_positions_before
+from rw_sql.runtime.positions import (
+    oldest_reader_epoch,
+    read_committed_ranges,
+    read_positions,
+    read_positions_before,
+)
 from rw_sql.runtime.progress import watermark_ms
-from rw_sql.runtime.read_ranges import read_ranges
+from rw_sql.runtime.read_ranges import held_pieces, read_ranges
 from rw_sql.runtime.secrets import read_secret, seal
 from rw_sql.runtime.text_files import read_text_file
 
@@ -108,6 +114,8 @@ class World:
                 return read_checkpoint_text(path)
             case ReadPositions(source_id=source_id):
                 return self.positions(source_id)
+            case ReadHistoryGround(source_id=source_id):
+                return self.history_ground(source_id)
             case ReadFile(path=path):
                 return read_text_file(path)
             case ReadClock():
@@ -154,6 +162,20 @@ class World:
         stands = read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
         read = read_ranges(self._context.warehouse, source)
         return replace(stands, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
+
+    def history_ground(self, source_id: int) -> Positions:
+        """Where a source's reader stands, and what its log holds of what it has read."""
+        stands = self.positions(source_id)
+        source = self._snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return stands
+        warehouse = self._context.warehouse
+        return replace(
+            stands,
+            pieces=held_pieces(warehouse, source),
+            is_trimmed=read_ranges(warehouse, source).trimmed is not None,
+            reader_epoch=oldest_reader_epoch(warehouse, self._context.metastore, source),
+        )
 
     def _watermarks(self, view_ids: tuple[int, ...]) -> dict[int, int]:
         warehouse, found = self._context.warehouse, {}

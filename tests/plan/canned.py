@@ -18,7 +18,7 @@ from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.explain import explain_lines
 from rw_sql.plan.lower import lower
 from rw_sql.plan.options import visible
-from rw_sql.plan.ranges import ReadLife, with_span
+from rw_sql.plan.ranges import LogPiece, ReadLife, with_piece, with_span
 from rw_sql.plan.requests import (
     AnalyzeQuery,
     AsIf,
@@ -38,6 +38,7 @@ from rw_sql.plan.requests import (
     ReadCommittedRanges,
     ReadFile,
     ReadGroupOffsets,
+    ReadHistoryGround,
     ReadJobStatuses,
     ReadMetrics,
     ReadOperations,
@@ -72,7 +73,9 @@ class CannedWorld:
     """A catalog, what its upstreams hold, where its readers stand, and what its jobs do.
 
     ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have moved on; others are the
-    catalog's. ``target`` is what a look at a sink's target finds. ``asked`` are the requests so far.
+    catalog's. ``pieces`` are what a log holds, ``run_number`` is the run that reads on, ``reader_epoch`` that of the
+    oldest run that may still commit. ``target`` is what a look at a sink's target finds. ``asked`` are the requests so
+    far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -87,6 +90,9 @@ class CannedWorld:
     sparse: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, int] = field(default_factory=dict)
     lives: dict[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    pieces: dict[str, tuple[LogPiece, ...]] = field(default_factory=dict)
+    reader_epoch: int | None = None
+    run_number: int = 1
     groups: dict[str, GroupOffsets] = field(default_factory=dict)
     checkpoints: dict[str, CheckpointText] = field(default_factory=dict)
     operations: tuple[OperationRecord, ...] = ()
@@ -163,6 +169,9 @@ class CannedWorld:
             spans = with_span(same[0].spans if same else (), state.offset, end)
             life = ReadLife(spans=spans, reached=end, cluster=state.cluster, incarnation=state.incarnation)
             self.lives[split] = (*(old for old in known if old not in same), life)
+            self.pieces[split] = with_piece(
+                self.pieces.get(split, ()), self.run_number, state.offset, end, state.cluster, state.incarnation
+            )
             self.moved[split] = end
             self.read.add(split)
 
@@ -243,6 +252,9 @@ class CannedWorld:
                 return self.checkpoints[path]
             case ReadPositions(source_id=source_id):
                 return self._positions(source_id)
+            case ReadHistoryGround(source_id=source_id):
+                ground = self._positions(source_id)
+                return replace(ground, pieces=dict(self.pieces), reader_epoch=self.reader_epoch)
             case ReadFile(path=path):
                 if path not in self.files:
                     raise SqlError(FILE_UNREADABLE, f"cannot read file {path!r}: no such file or directory")

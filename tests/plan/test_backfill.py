@@ -1,0 +1,176 @@
+"""What came before a new view: planned from where the source stands, what its log holds and what the upstream has."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rw_sql.metastore.codec import record_from_json, record_to_json
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.plan.desired import ViewSpec, desired_jobs
+from rw_sql.plan.history import History, Portion, SplitHistory, next_chunk, plan_portions
+from rw_sql.plan.ranges import LogPiece, total, with_piece, without
+from rw_sql.plan.requests import LookAtUpstream
+from tests.plan.canned import CannedWorld, create_source
+
+VIEW = "CREATE MATERIALIZED VIEW v{} AS SELECT id FROM s"
+ALLOWED = "ALTER SYSTEM SET enable_unsafe_ops = true"
+
+
+def world(*bounds: tuple[int, int], options: tuple[str, ...] = ()) -> CannedWorld:
+    found = CannedWorld()
+    found.put_topic("t", *(bounds or ((0, 100), (0, 100))))
+    found.run(ALLOWED, create_source("s", "t", *options))
+    return found
+
+
+def history_of(found: CannedWorld, options: str = "") -> History | None:
+    found.run(VIEW.format(f" WITH ({options})" if options else ""))
+    record = found.snapshot.find("materialized_view", "v")
+    assert isinstance(record, MaterializedViewRecord)
+    assert record_from_json(record_to_json(record)) == record
+    (text,) = record.histories or ("",)
+    (spec,) = [spec for spec in desired_jobs(found.snapshot).values() if isinstance(spec, ViewSpec)]
+    assert spec.inputs[0].history == text
+    return History.from_text(text) if text else None
+
+
+def spans(history: History | None) -> dict[str, tuple[tuple[int, int], ...]]:
+    assert history is not None
+    return {split.split: split.wanted for split in history.splits}
+
+
+def test_a_source_that_was_never_read_has_no_history() -> None:
+    assert history_of(world()) is None
+
+
+def test_a_log_that_holds_everything_once_is_just_read() -> None:
+    found = world()
+    found.read_on("s", t_0=40, t_1=7)
+    found.run_number = 2
+    found.read_on("s", t_0=60)
+    found.asked.clear()
+    assert history_of(found) is None
+    assert not [request for request in found.asked if isinstance(request, LookAtUpstream)]
+
+
+def test_records_that_were_read_twice_are_in_the_history_once() -> None:
+    found = world()
+    found.read_on("s", t_0=40, t_1=7)
+    found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('t:0' = 10) ALLOW DUPLICATES", "RESUME SOURCE s")
+    found.run_number = 2
+    found.read_on("s", t_0=30)
+    history = history_of(found)
+    # Offsets from 30 on come again by the reader itself: live, and of the history no part.
+    assert spans(history) == {"t:0": ((0, 30),), "t:1": ((0, 7),)}
+    assert history is not None
+    assert history.log_version == 7
+    assert plan_portions(history, found.pieces, {}).from_upstream == ()
+
+
+def test_a_gap_is_read_upstream() -> None:
+    found = world()
+    found.read_on("s", t_0=40)
+    found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('t:0' = 60) ALLOW GAPS", "RESUME SOURCE s")
+    history = history_of(found)
+    assert history is not None
+    assert spans(history)["t:0"] == ((0, 60),)
+    planned = plan_portions(history, found.pieces, {"t:0": ((0, 5),)})
+    assert planned.from_log == (Portion(split="t:0", start=5, end=40, runs=(1, 1)),)
+    assert planned.from_upstream == (Portion(split="t:0", start=40, end=60),)
+
+
+def test_what_nobody_has_any_more_is_told() -> None:
+    found = world()
+    found.read_on("s", t_0=40)
+    found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('t:0' = 60) ALLOW GAPS", "RESUME SOURCE s")
+    found.put_topic("t", (50, 100), (0, 100))
+    notices = [row.detail for row in found.plan(VIEW.format("")).changes if row.change == "NOTICE"]
+    assert notices == ["10 records of s from before are neither in its log nor upstream any more"]
+    assert spans(history_of(found))["t:0"] == ((0, 40), (50, 60))
+
+
+def test_another_life_of_a_topic_is_no_history_of_this_one() -> None:
+    found = world()
+    found.read_on("s", t_0=40, t_1=40)
+    found.put_topic("t", (0, 9), (0, 9), life="second")
+    found.run("PAUSE SOURCE s", "RESET SOURCE SPLITS s", "RESUME SOURCE s")
+    history = history_of(found)
+    assert history is not None
+    assert spans(history) == {"t:0": (), "t:1": ()}
+    assert {split.incarnation for split in history.splits} == {"second"}
+
+
+def test_rows_of_a_run_from_before_a_statement_are_not_live() -> None:
+    found = world()
+    found.read_on("s", t_0=40)
+    found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('t:0' = 20) ALLOW DUPLICATES", "RESUME SOURCE s")
+    found.reader_epoch = 3
+    history = history_of(found)
+    assert history is not None
+    assert [split.split for split in history.guarded] == ["t:0"]
+    assert history.guarded[0].since > 3
+
+
+def test_ten_thousand_splits_are_a_short_text() -> None:
+    splits = tuple(
+        SplitHistory(split=f"wide:{number}", start=0, end=1000, cluster="c" * 22, incarnation="i" * 22, since=3)
+        for number in range(10_000)
+    )
+    text = History(source_id=1, log_version=9, splits=splits).to_text()
+    assert len(text) < 300
+    assert History.from_text(text).splits == splits
+
+
+offsets = st.integers(0, 40)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[History, dict[str, tuple[LogPiece, ...]]]:
+    """A history of two splits, and a log whose reader was moved about, some of it in another life."""
+    splits, pieces = [], {}
+    for number in range(2):
+        start = draw(offsets)
+        end = draw(st.integers(start, 45))
+        gone = ((start + 1, start + 3),) if draw(st.booleans()) and end > start + 3 else ()
+        splits.append(SplitHistory(split=f"t:{number}", start=start, end=end, incarnation="now", gone=gone))
+        held: tuple[LogPiece, ...] = ()
+        for run in range(1, draw(st.integers(1, 6))):
+            low = draw(offsets)
+            held = with_piece(
+                held, run, low, low + draw(st.integers(0, 15)), None, draw(st.sampled_from(("now", "then", None)))
+            )
+        pieces[f"t:{number}"] = held
+    return History(source_id=1, log_version=3, splits=tuple(splits)), pieces
+
+
+@given(histories(), st.integers(1, 25))
+@settings(deadline=None)
+def test_every_offset_is_read_once_chunk_by_chunk(
+    given_: tuple[History, dict[str, tuple[LogPiece, ...]]], most: int
+) -> None:
+    history, pieces = given_
+    assert History.from_text(history.to_text()) == history
+    done: dict[str, tuple[tuple[int, int], ...]] = {}
+    for _ in range(500):
+        planned = plan_portions(history, pieces, done)
+        chunk = next_chunk(planned.from_log or planned.from_upstream, most)
+        if not chunk:
+            break
+        assert 0 < sum(portion.end - portion.start for portion in chunk) <= most
+        assert len({portion.split for portion in chunk}) == len(chunk)
+        for portion in chunk:
+            known = done.get(portion.split, ())
+            assert without(((portion.start, portion.end),), known) == ((portion.start, portion.end),)
+            if portion.runs is not None:
+                assert any(
+                    piece.start <= portion.start
+                    and portion.end <= piece.end
+                    and piece.incarnation != "then"
+                    and (piece.first_run, piece.last_run) == portion.runs
+                    for piece in pieces[portion.split]
+                )
+            done[portion.split] = tuple(sorted((*known, (portion.start, portion.end))))
+    assert {split.split: total(split.wanted) for split in history.splits} == {
+        split.split: total(done.get(split.split, ())) for split in history.splits
+    }
