@@ -59,7 +59,7 @@ INVALID_QUERY = ErrorCode("RW215", "42P17", "the query cannot be kept up to date
 UNDEFINED_OPERATION = ErrorCode("RW230", "42704", "the operation does not exist")
 
 NOT_SUPPORTED = ErrorCode("RW301", "0A000", "the statement is understood but cannot be run here")
-CONNECTOR_IS_FIXED = ErrorCode("RW302", "0A000", "a connector never changes")
+CONNECTOR_IS_FIXED = ErrorCode("RW302", "0A000", "the property never changes")
 UNSAFE_OPERATIONS_OFF = ErrorCode("RW303", "55000", "unsafe operations are switched off")
 CONFIRMATION_NEEDED = ErrorCode("RW304", "55000", "nobody confirmed the unsafe operation")
 SOURCE_IS_RUNNING = ErrorCode("RW305", "55006", "the source must be paused")

@@ -21,6 +21,7 @@ from rw_sql.plan.checkpoint_requests import look_at_checkpoint, version_at
 from rw_sql.plan.moments import interval_milliseconds, timestamp_milliseconds
 from rw_sql.plan.names import find_source
 from rw_sql.plan.offset_files import EARLIEST, LATEST, read_offsets
+from rw_sql.plan.readers import only_fragment
 from rw_sql.plan.requests import Asking, clock, file_text, group_offsets, offsets_at, positions
 from rw_sql.syntax.statements import (
     InjectBack,
@@ -301,7 +302,7 @@ def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Ask
 
 def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, ...]) -> Asking[Wish]:
     source = find_source(snapshot, target.source)
-    stands = yield from positions(source.id)
+    stands = yield from positions(source.id, only_fragment(snapshot, source, target.span))
     found = {
         each: stands.states[each.local].offset
         for each in chosen

@@ -6,20 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.connection_kinds import is_of_sources
-from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.lower_source import require_upstream
 from rw_sql.plan.options import shown, source_options
 from rw_sql.plan.plan import SplitPreview
+from rw_sql.plan.readers import readers_of
 from rw_sql.plan.requests import look, positions
 from rw_sql.plan.splits import OK, ORPHAN, UNREACHABLE, identity_status, split_order
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.base import SplitState, UpstreamSplit
+    from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.options import PlannedOptions
+    from rw_sql.plan.readers import Reader
     from rw_sql.plan.requests import Asking
 
 Difference = tuple[str, str, str]
@@ -69,11 +70,22 @@ def effect_on(
     upstream = yield from look(source.connector, options)
     if is_validated:
         require_upstream(upstream, source.name, span)
-    stands = yield from positions(source.id)
-    assigned = sorted(moved.splits(ingest_fragment(source.id)), key=split_order)
+    splits: list[SplitPreview] = []
+    doubts: dict[str, None] = {}
+    for reader in readers_of(moved, source):
+        found = yield from _effect_on_reader(moved, reader, upstream, may_move=may_move)
+        splits += found.splits
+        doubts |= dict.fromkeys(filter(None, (found.doubt,)))
+    return Effect(splits=tuple(splits), doubt="; ".join(doubts) or None)
+
+
+def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, may_move: bool) -> Asking[Effect]:
+    source, view = reader.source, reader.view.name if reader.view is not None else ""
+    stands = yield from positions(source.id, reader.fragment)
+    assigned = sorted(moved.splits(reader.fragment), key=split_order)
     if not upstream.is_reachable:
         unseen = f"the upstream does not answer, so nobody can tell whether it is the same: {upstream.error}"
-        rows = [_row(split, stands.states.get(split), None, UNREACHABLE) for split in assigned]
+        rows = [_row(split, stands.states.get(split), None, UNREACHABLE, view) for split in assigned]
         return Effect(splits=tuple(rows), doubt=unseen if stands.states and may_move else None)
     rows = []
     doubts: dict[str, None] = {}
@@ -89,7 +101,7 @@ def effect_on(
         elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
             verdict = _UNTOLD
             doubts["the brokers do not tell their cluster, so nobody can tell whether it is the same"] = None
-        rows.append(_row(split, state, seen, verdict))
+        rows.append(_row(split, state, seen, verdict, view))
     return Effect(splits=tuple(rows), doubt="; ".join(doubts) or None)
 
 
@@ -108,7 +120,7 @@ def _is_known_to_be_the_same(state: SplitState, seen: UpstreamSplit) -> bool:
     return bool((state.cluster and seen.cluster) or (state.incarnation and seen.incarnation))
 
 
-def _row(split: str, state: SplitState | None, seen: UpstreamSplit | None, verdict: str) -> SplitPreview:
+def _row(split: str, state: SplitState | None, seen: UpstreamSplit | None, verdict: str, view: str) -> SplitPreview:
     return SplitPreview(
         split=split,
         old=state.offset if state else None,
@@ -116,4 +128,5 @@ def _row(split: str, state: SplitState | None, seen: UpstreamSplit | None, verdi
         start=seen.start if seen else None,
         end=seen.end if seen else None,
         verdict=verdict,
+        reader=view,
     )

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.codec import before_from_json
-from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.names import find_source
 from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.prediction import PredictedSplit, prediction_from_json
 from rw_sql.plan.ranges import Spans, covered, uncovered, with_span
+from rw_sql.plan.readers import readers_of
 from rw_sql.plan.requests import Asking, committed_ranges, operations
 from rw_sql.plan.splits import split_order
 
@@ -50,6 +50,7 @@ COLUMNS = (
     ("last_before", "BIGINT"),
     ("first_after", "BIGINT"),
     ("status", "STRING"),
+    ("fragment", "STRING"),
 )
 
 Life = tuple[str | None, str | None]
@@ -145,27 +146,35 @@ def _begin(before: _Read, life: Life, start: int) -> _Stretch:
 def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot) -> Asking[Plan]:
     """SHOW SOURCE CONTINUITY: per operation and split what was predicted and what came, then the reading in between."""
     source = find_source(snapshot, statement.name)
-    fragment = ingest_fragment(source.id)
+    all_records = tuple(reversed((yield from operations(object_name=source.name))))
+    rows: list[tuple[object, ...]] = []
+    for reader in readers_of(snapshot, source):
+        rows += yield from _rows_of(reader.fragment, source.id, all_records)
+    return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
+
+
+def _rows_of(fragment: str, source_id: int, all_records: Sequence[OperationRecord]) -> Asking[list[tuple[object, ...]]]:
     records = [
         record
-        for record in reversed((yield from operations(object_name=source.name)))
-        if source.id in prediction_from_json(record.prediction) or _sets_states(record, fragment)
+        for record in all_records
+        if fragment in prediction_from_json(record.prediction) or _sets_states(record, fragment)
     ]
-    commits = yield from committed_ranges(source.id)
+    commits = yield from committed_ranges(source_id, fragment)
     observed, between = stretches(commits, [record.epoch for record in records])
     rows: list[tuple[object, ...]] = []
     for at, record in enumerate(records):
         later = [found.epoch for found in records[at + 1 :]]
-        said = prediction_from_json(record.prediction).get(source.id)
+        said = prediction_from_json(record.prediction).get(fragment)
         predicted = {} if said is None else {split.split: split for split in said.splits}
         came = {split for epoch, split in observed if epoch == record.epoch}
         for split in sorted(predicted.keys() | came, key=split_order):
-            rows.append(_row(record, split, predicted.get(split), observed.get((record.epoch, split)), bool(later)))
+            said_of, came_of = predicted.get(split), observed.get((record.epoch, split))
+            rows.append((*_row(record, split, said_of, came_of, bool(later)), fragment))
     for split in sorted(between, key=split_order):
         repeated, left_out = between[split]
         status = UNBROKEN if (repeated, left_out) == (0, 0) else BROKEN
-        rows.append((None, None, READING, split, "NONE", repeated, left_out, None, None, status))
-    return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
+        rows.append((None, None, READING, split, "NONE", repeated, left_out, None, None, status, fragment))
+    return rows
 
 
 def _sets_states(record: OperationRecord, fragment: str) -> bool:

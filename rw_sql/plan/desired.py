@@ -38,6 +38,21 @@ def view_job(view_id: int) -> str:
     return f"mv-{view_id}"
 
 
+def reader_fragment(view_id: int, source_id: int) -> str:
+    """The fragment of a view's own reader of a source that is not shared: ``mv-9:7``."""
+    return f"{view_job(view_id)}:{source_id}"
+
+
+def fragment_source(fragment: str) -> int:
+    """The source that a fragment reads: 7 of ``ingest-7`` and of ``mv-9:7``."""
+    return int(fragment.replace(":", "-").rpartition("-")[2])
+
+
+def fragment_object(fragment: str) -> int:
+    """The object whose job a fragment is part of: source 7 of ``ingest-7``, view 9 of ``mv-9:7``."""
+    return int(fragment.partition(":")[0].rpartition("-")[2])
+
+
 def sink_job(sink_id: int) -> str:
     """The job of a sink."""
     return f"sink-{sink_id}"
@@ -86,8 +101,22 @@ class ViewInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSpec:
+    """A view's own reader of a source that is not shared; its fields are those of an :class:`IngestSpec`."""
+
+    fragment: str
+    source_id: int
+    name: str
+    connector: str
+    definition: str
+    options: PlannedOptions
+    splits: tuple[str, ...]
+    since: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
-    """A materialized view's query."""
+    """A materialized view's query. ``readers`` are those of its inputs that it reads from their upstreams itself."""
 
     job: str
     view_id: int
@@ -98,11 +127,16 @@ class ViewSpec:
     generation: int
     inputs: tuple[ViewInput, ...]
     has_change_feed: bool = False
+    readers: tuple[ReaderSpec, ...] = ()
 
     @property
     def object_id(self) -> int:
         """The object that the job is for."""
         return self.view_id
+
+    def reader_of(self, source_id: int) -> ReaderSpec | None:
+        """The view's own reader of a source; None where it reads the source's log, or does not read it."""
+        return next((reader for reader in self.readers if reader.source_id == source_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +181,11 @@ def holds_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
     return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
 
 
+def is_standing_still(snapshot: Snapshot, source: SourceRecord) -> bool:
+    """Whether no reader of the source is to run: a pause holds it, or its rate is 0."""
+    return bool(holds_of(snapshot, source.id)) or is_throttled(source)
+
+
 def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -> tuple[ViewInput, ...]:
     """What a view or sink reads, as its job needs to know it."""
     found = []
@@ -178,8 +217,11 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
 
 
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
-    """The shared reader a source should have now: none while nobody reads it, a pause holds it, or its rate is 0."""
-    if not snapshot.readers_of(source.id) or holds_of(snapshot, source.id) or is_throttled(source):
+    """The shared reader a source should have now: none while nobody reads it, a pause holds it, or its rate is 0.
+
+    One that is not shared never has one.
+    """
+    if not source.is_shared or not snapshot.readers_of(source.id) or is_standing_still(snapshot, source):
         return None
     job = ingest_fragment(source.id)
     return IngestSpec(
@@ -194,8 +236,33 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
     )
 
 
+def own_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
+    """The sources that a view reads from their upstreams itself, since they are not shared."""
+    records = (snapshot.get(id_) for id_ in view.inputs)
+    return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
+
+
+def is_view_held(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
+    """Whether a view's job stands still because a source that it reads itself does."""
+    return any(is_standing_still(snapshot, source) for source in own_inputs(snapshot, view))
+
+
+def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> ReaderSpec:
+    """One view's own reader of a source."""
+    return ReaderSpec(
+        fragment=fragment,
+        source_id=source.id,
+        name=source.name,
+        connector=source.connector,
+        definition=reader_definition(source.definition),
+        options=effective_options(connector(source.connector).spec, source_options(snapshot, source)),
+        splits=named_splits(snapshot, source, snapshot.splits(fragment)),
+        since=snapshot.fragment_epoch(fragment),
+    )
+
+
 def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
-    """The job of a view."""
+    """The job of a view; it is not to run while :func:`is_view_held`."""
     return ViewSpec(
         job=view_job(view.id),
         view_id=view.id,
@@ -206,6 +273,9 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         generation=view.generation,
         inputs=view_inputs(snapshot, view),
         has_change_feed=view.has_change_feed,
+        readers=tuple(
+            reader_spec(snapshot, source, reader_fragment(view.id, source.id)) for source in own_inputs(snapshot, view)
+        ),
     )
 
 
@@ -242,7 +312,7 @@ def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dic
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:
             wanted[spec.job] = spec
     for record in _records(snapshot, "materialized_view", only):
-        if isinstance(record, MaterializedViewRecord):
+        if isinstance(record, MaterializedViewRecord) and not is_view_held(snapshot, record):
             view = view_spec(snapshot, record)
             wanted[view.job] = view
     for record in _records(snapshot, "sink", only):

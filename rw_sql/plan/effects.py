@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord, SourceRecord
+    from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.plan import SplitPreview
+    from rw_sql.plan.readers import Reader
 
 
 def effects_on_dependents(
-    snapshot: Snapshot, source: SourceRecord, splits: Iterable[SplitPreview]
+    snapshot: Snapshot, reader: Reader, splits: Iterable[SplitPreview]
 ) -> Asking[tuple[str, ...]]:
     """Notices: which views take a repeated row a second time, and which drop rows by their watermark."""
-    views = [view for view in snapshot.dependents_of(source.id) if isinstance(view, MaterializedViewRecord)]
+    dependents = reader.dependents(snapshot)
+    views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)
     notices: list[str] = []
     if any(row.duplicates for row in rows):
@@ -30,7 +32,7 @@ def effects_on_dependents(
             notices.append(f"rows that are read again stand twice in {', '.join(appending)}")
         if counting:
             notices.append(f"rows that are read again are counted twice in {', '.join(counting)}")
-        sinks = [sink.name for sink in snapshot.dependents_of(source.id) if _adds(sink)]
+        sinks = [sink.name for sink in dependents if _adds(sink)]
         if sinks:
             notices.append(f"rows that are read again go out a second time through {', '.join(sinks)}")
     if any(_may_be_late(row) for row in rows) and views:

@@ -10,6 +10,7 @@ from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF, SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.desired import holds_of
 from rw_sql.plan.preview import render_preview
+from rw_sql.plan.readers import readers_of
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import InjectCheckpointOffsets
 
@@ -65,6 +66,8 @@ def token_of(snapshot: Snapshot, plan: Plan) -> str:
         record = snapshot.get(id_)
         uses = record.uses if isinstance(record, SourceRecord) else ()
         held = [hold.id for hold in holds_of(snapshot, id_)]
+        if isinstance(record, SourceRecord) and not record.is_shared:
+            parts += [f"{r.fragment}@{snapshot.fragment_epoch(r.fragment)}" for r in readers_of(snapshot, record)]
         parts += [f"{other}@{snapshot.object_epoch(other)}" for other in (*uses, *held)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_TOKEN_DIGITS]
 

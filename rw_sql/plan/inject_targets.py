@@ -20,6 +20,7 @@ from rw_sql.plan.moments import interval_milliseconds, timestamp_milliseconds
 from rw_sql.plan.names import find_source
 from rw_sql.plan.offset_files import EARLIEST, LATEST, read_offsets
 from rw_sql.plan.options import visible
+from rw_sql.plan.readers import only_fragment
 from rw_sql.plan.requests import Asking, checkpoint_text, clock, file_text, group_offsets, offsets_at, positions
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.syntax.statements import (
@@ -245,7 +246,7 @@ def _source(target: InjectFromSource, ground: Ground) -> Asking[Wish]:
             span=target.span,
             hint="name another source that reads the same splits",
         )
-    stands = yield from positions(other.id)
+    stands = yield from positions(other.id, only_fragment(ground.snapshot, other, target.span))
     common = [split for split in ground.chosen if split in stands.states]
     if not common:
         raise SqlError(

@@ -57,17 +57,20 @@ def _told(statement: ast.Statement, what: str) -> Asking[Plan]:
     return Plan(statement=statement, changes=(ObjectChange(object="", change="NOTHING", detail=what),))
 
 
-def lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark") -> Asking[Plan]:
+def lower(
+    statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark", shares_sources: bool = True
+) -> Asking[Plan]:
     """The plan of one statement, asking the world by yielding requests. Raises SqlError; changes nothing.
 
-    ``query_dialect`` is the SQL that the queries of views are written in: 'spark' or 'risingwave'.
+    ``query_dialect`` is the SQL that the queries of views are written in: 'spark' or 'risingwave'; with
+    ``shares_sources`` a new source is shared where it does not say so itself.
     """
     refused = unsupported(statement)
     if refused is not None:
         raise refused
     match statement:
         case ast.CreateSource():
-            return lower_create_source(statement, snapshot)
+            return lower_create_source(statement, snapshot, is_shared=shares_sources)
         case ast.DropSource():
             return lower_drop_source(statement, snapshot)
         case ast.PauseSource():

@@ -10,9 +10,16 @@ from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
 from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord
 from rw_sql.metastore.snapshot import effect_of
 from rw_sql.plan.lower_source import ALL_SOURCES
-from rw_sql.plan.moves import answers_of, connection_answers, connection_part, in_one, move_of, touched_sources
+from rw_sql.plan.moves import (
+    all_answers,
+    connection_answers,
+    connection_part,
+    in_one,
+    moves_of,
+    predictions,
+    touched_sources,
+)
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.prediction import prediction_to_json
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import as_if
 from rw_sql.plan.steps import after, steps_of
@@ -111,11 +118,7 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
         answer = ObjectChange(object="", change="NOTHING", detail="the statements of the block come to nothing")
         return Plan(statement=statement, changes=(answer,), affected=affected)
     then = after(snapshot, collected.changes)
-    moves: list[Move] = []
-    for source_id in _moved(effect, snapshot, then):
-        record = snapshot.get(source_id)
-        name = record.name if record is not None else str(source_id)
-        moves.append((yield from move_of(snapshot, then, source_id, f"source {name}")))
+    moves = yield from moves_of(snapshot, then, _moved(effect, snapshot, then))
     connections = [r for r in map(then.get, effect.objects) if isinstance(r, ConnectionRecord)]
     holds = _holds(effect, snapshot, {move.source.id for move in moves})
     parts = [connection_part(snapshot, then, connection) for connection in connections]
@@ -140,11 +143,11 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
             is_unsafe=True,
             reason=statement.reason,
             plan=render_preview(preview),
-            prediction=prediction_to_json({move.source.id: move.prediction for move in moves}),
+            prediction=predictions(moves),
         ),
         changes=(
             *(row for connection in connections for row in connection_answers(snapshot, then, connection)),
-            *(row for move in moves for row in answers_of(move)),
+            *all_answers(moves),
             *holds,
         ),
         preview=preview,

@@ -14,7 +14,7 @@ from rw_sql.errors import (
     SPLITS_UNKNOWN,
     SqlError,
 )
-from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.desired import holds_of, named_splits
 from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.inject_targets import Ground, few, read_target
 from rw_sql.plan.lower_source import require_upstream, states_change
@@ -22,6 +22,7 @@ from rw_sql.plan.lower_unsafe import dependents_of, resolve_splits, unsafe_plan
 from rw_sql.plan.names import find_source
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.readers import for_each_reader, readers_of
 from rw_sql.plan.requests import Asking, job_statuses, look_closely, positions
 from rw_sql.plan.splits import OK, OTHER_CLUSTER, identified, identity_status, preview_splits, startup_states
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.inject_targets import Wanted
+    from rw_sql.plan.readers import Reader
     from rw_sql.plan.requests import Positions
     from rw_sql.syntax.statements import InjectSourceOffsets
 
@@ -40,10 +42,14 @@ if TYPE_CHECKING:
 def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot) -> Asking[Plan]:
     """INJECT SOURCE OFFSETS: the source must be paused and its splits known; every offset is checked first."""
     source = find_source(snapshot, statement.name)
-    kind = connector(source.connector)
-    fragment = ingest_fragment(source.id)
     yield from require_stopped(statement.name.span, snapshot, source)
-    splits = named_splits(snapshot, source, snapshot.splits(fragment))
+    return (yield from for_each_reader(snapshot, source, lambda reader: _inject(statement, snapshot, reader)))
+
+
+def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+    source = reader.source
+    kind = connector(source.connector)
+    splits = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     if not splits:
         raise SqlError(
             SPLITS_UNKNOWN,
@@ -55,7 +61,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
     upstream = yield from look_closely(source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
-    stands = yield from positions(source.id)
+    stands = yield from positions(source.id, reader.fragment)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
     chosen_set = frozenset(chosen)
     ground = Ground(
@@ -82,11 +88,11 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
             states[id_] = restarted[id_]
         else:
             states[id_] = _checked(statement, kind, id_, entry, upstream, stands)
-    return (yield from _plan(statement, ground, states, wish.notices))
+    return (yield from _plan(statement, ground, reader, states, wish.notices))
 
 
 def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
-    """Raises SqlError SOURCE_IS_RUNNING unless a source is paused and its reader has stopped."""
+    """Raises SqlError unless a source is paused, its readers have stopped, and there is one to take offsets."""
     hint = f"PAUSE SOURCE {source.name} first, RESUME SOURCE {source.name} afterwards"
     if not holds_of(snapshot, source.id):
         raise SqlError(
@@ -95,15 +101,24 @@ def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Ask
             span=span,
             hint=hint,
         )
-    statuses = yield from job_statuses()
-    status = statuses.get(ingest_fragment(source.id))
-    if status is not None and status.state in ("RUNNING", "STARTING", "STOPPING"):
+    readers = readers_of(snapshot, source)
+    if not readers:
         raise SqlError(
-            SOURCE_IS_RUNNING,
-            f'source "{source.name}" is paused in the catalog, but its job still runs',
+            SPLITS_UNKNOWN,
+            f'source "{source.name}" is not shared, and no view reads it yet: there is nothing to set offsets of',
             span=span,
-            hint="SHOW JOBS tells when it has stopped; then run this again",
+            hint="CREATE MATERIALIZED VIEW first: while the source is paused, it does not read either",
         )
+    statuses = yield from job_statuses()
+    for reader in readers:
+        status = statuses.get(reader.job)
+        if status is not None and status.state in ("RUNNING", "STARTING", "STOPPING"):
+            raise SqlError(
+                SOURCE_IS_RUNNING,
+                f'source "{source.name}" is paused in the catalog, but its job still runs',
+                span=span,
+                hint="SHOW JOBS tells when it has stopped; then run this again",
+            )
 
 
 def _checked(
@@ -155,12 +170,16 @@ def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry:
 
 
 def _plan(
-    statement: InjectSourceOffsets, ground: Ground, states: Mapping[str, SplitState], notices: tuple[str, ...]
+    statement: InjectSourceOffsets,
+    ground: Ground,
+    reader: Reader,
+    states: Mapping[str, SplitState],
+    notices: tuple[str, ...],
 ) -> Asking[Plan]:
     snapshot, source, upstream, stands = ground.snapshot, ground.source, ground.upstream, ground.stands
     if not states:
         raise SqlError(INVALID_SPLIT_STATE, "no offsets are given", span=statement.target.span)
-    assigned = named_splits(snapshot, source, snapshot.splits(ingest_fragment(source.id)))
+    assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     kept = [split for split in assigned if split not in states]
     after = {split: states.get(split, stands.states.get(split)) for split in assigned}
     answers = []
@@ -179,16 +198,16 @@ def _plan(
     predicted = (("GAPS", any(row.gaps for row in moved)), ("DUPLICATES", any(row.duplicates for row in moved)))
     preview = Preview(
         title=f"INJECT SOURCE OFFSETS into source {source.name}",
-        dependents=dependents_of(snapshot, source),
+        dependents=dependents_of(snapshot, reader),
         splits=rows,
-        notices=(*notices, *(yield from effects_on_dependents(snapshot, source, moved))),
+        notices=(*notices, *(yield from effects_on_dependents(snapshot, reader, moved))),
     )
     return unsafe_plan(
         statement,
         snapshot,
-        source,
+        reader,
         kind="INJECT SOURCE OFFSETS",
-        changes=(states_change(source.id, source.connector, dict(states), stands.log_version),),
+        changes=(states_change(reader.fragment, source.connector, dict(states), stands.log_version),),
         preview=preview,
         answers=tuple(answers),
         reason=statement.reason,

@@ -21,7 +21,7 @@ from rw_sql.plan.lower_source import drop_plan, nothing
 from rw_sql.plan.names import RELATION_KINDS, find_relation, find_sink, object_name, require_free
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, sink_options
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.queries import plan_query, relation_of
+from rw_sql.plan.queries import plan_query, relation_of, require_log
 from rw_sql.plan.requests import Asking, analysis, clock, look_at_target, table_version
 from rw_sql.plan.sink_checks import SinkInput, check_sink, encode_options, shape_of
 from rw_sql.plan.steps import steps_of
@@ -130,6 +130,8 @@ def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
             span=name.span,
             hint=f'did you mean "{near[0]}"? {listing}' if near else listing,
         )
+    if isinstance(record, SourceRecord):
+        require_log(record, name.span)
     found = yield from analysis(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))
     return SinkInput(name=f'source "{record.name}"', inputs=(record.id,), schema=found.schema)
 

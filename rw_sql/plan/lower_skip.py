@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, SPLITS_UNKNOWN, SqlError
-from rw_sql.plan.desired import ingest_fragment, named_splits
+from rw_sql.plan.desired import named_splits
 from rw_sql.plan.lower_inject import require_stopped
 from rw_sql.plan.lower_source import require_upstream, states_change
 from rw_sql.plan.lower_unsafe import dependents_of, resolve_splits, unsafe_plan
 from rw_sql.plan.names import find_source
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.readers import for_each_reader
 from rw_sql.plan.requests import Asking, look_closely, positions
 from rw_sql.plan.splits import preview_splits
 from rw_sql.syntax.names import literal, quoted
@@ -21,6 +22,7 @@ from rw_sql.syntax.names import literal, quoted
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Snapshot
+    from rw_sql.plan.readers import Reader
     from rw_sql.syntax.statements import SkipRecord
 
 
@@ -31,13 +33,18 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot) -> Asking[Plan]
     along.
     """
     source = find_source(snapshot, statement.name)
-    kind = connector(source.connector)
     yield from require_stopped(statement.name.span, snapshot, source)
-    assigned = named_splits(snapshot, source, snapshot.splits(ingest_fragment(source.id)))
+    return (yield from for_each_reader(snapshot, source, lambda reader: _skip(statement, snapshot, reader)))
+
+
+def _skip(statement: SkipRecord, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+    source = reader.source
+    kind = connector(source.connector)
+    assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     (split,) = resolve_splits(kind, snapshot, source, (statement.split,), assigned)
     upstream = yield from look_closely(source.connector, source_options(snapshot, source))
     require_upstream(upstream, source.name, statement.name.span)
-    stands = yield from positions(source.id)
+    stands = yield from positions(source.id, reader.fragment)
     old, seen = stands.states.get(split), upstream.splits.get(split)
     if old is None or seen is None:
         raise SqlError(
@@ -51,16 +58,16 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot) -> Asking[Plan]
     after: dict[str, SplitState | None] = {name: stands.states.get(name) for name in assigned}
     preview = Preview(
         title=f"SKIP RECORD {statement.offset} of split {split} on source {source.name}",
-        dependents=dependents_of(snapshot, source),
+        dependents=dependents_of(snapshot, reader),
         splits=preview_splits(kind, upstream, stands, {**after, split: new}),
     )
     detail = f"{split}: record {statement.offset} is never read, {new.offset} is next"
     return unsafe_plan(
         statement,
         snapshot,
-        source,
+        reader,
         kind="SKIP RECORD",
-        changes=(states_change(source.id, source.connector, {split: new}, stands.log_version),),
+        changes=(states_change(reader.fragment, source.connector, {split: new}, stands.log_version),),
         preview=preview,
         answers=(ObjectChange(object=source.name, change="SKIPPED", detail=detail),),
         reason=statement.reason,

@@ -25,14 +25,16 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.plan.definitions import PAUSED_AT_BIRTH, listed_options, option_text
-from rw_sql.plan.desired import ingest_fragment
+from rw_sql.plan.desired import ingest_fragment, reader_fragment
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.readers import forget_fragments, readers_of
 from rw_sql.plan.requests import Asking, clock, look, positions
+from rw_sql.plan.sharing import is_to_be_shared, with_sharing
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.splits import discover
-from rw_sql.plan.startup import birth_of
+from rw_sql.plan.startup import MODE, TIME, birth_of
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import render
 
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Change
+    from rw_sql.metastore.records import Change, MaterializedViewRecord
+    from rw_sql.plan.readers import Reader
     from rw_sql.syntax.statements import (
         CreateSource,
         DropSource,
@@ -59,11 +62,11 @@ def nothing(statement: Statement, name: str, detail: str) -> Plan:
     return Plan(statement=statement, changes=(ObjectChange(object=name, change="NOTHING", detail=detail),))
 
 
-def states_change(source_id: int, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
+def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
     """The change that sets positions."""
     kind = connector(kind_name)
     return PutSplitStates(
-        fragment=ingest_fragment(source_id),
+        fragment=fragment,
         states={split: kind.encode_state(state) for split, state in states.items()},
         log_version=log_version,
     )
@@ -88,8 +91,11 @@ def require_upstream(upstream: Upstream, name: str, span: Span, *, kind: str = "
         )
 
 
-def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[Plan]:
-    """CREATE SOURCE: everything is checked, the upstream included, and its splits are resolved to numbers."""
+def lower_create_source(statement: CreateSource, snapshot: Snapshot, *, is_shared: bool = True) -> Asking[Plan]:
+    """CREATE SOURCE: everything is checked, the upstream included, and its splits are resolved to numbers.
+
+    ``is_shared`` counts where its properties do not say it. Of a source that is not shared each view resolves them.
+    """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("source", name):
         return nothing(statement, name, f'source "{name}" already exists')
@@ -102,6 +108,7 @@ def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[P
     )
     kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
+    stored = with_sharing(stored, kind, is_shared=is_shared)
     options = plan_options(snapshot, stored)
     upstream = yield from look(kind_name, options)
     require_upstream(upstream, name, statement.name.span)
@@ -112,27 +119,53 @@ def lower_create_source(statement: CreateSource, snapshot: Snapshot) -> Asking[P
         definition="",
         connector=kind_name,
         options=(),
-        is_shared=kind.is_shareable(),
+        is_shared=is_to_be_shared(stored, kind),
         created_at_ms=(yield from clock()),
         birth=birth_of(kind_name, options, upstream),
     )
     record = source_record(snapshot, blank, stored)
-    changes: list[Change] = [
-        PutObject(record=record),
-        AssignSplits(fragment=ingest_fragment(record.id), splits=found.assigned),
-        states_change(record.id, kind_name, dict(found.states), -1),
-    ]
+    fragment = ingest_fragment(record.id)
+    changes: list[Change] = [PutObject(record=record)]
+    if record.is_shared:
+        changes.append(AssignSplits(fragment=fragment, splits=found.assigned))
+        changes.append(states_change(fragment, kind_name, dict(found.states), -1))
     if is_paused:
         changes.append(
             PutObject(record=PauseRecord(id=record.id + 1, name=name, source_id=record.id, reason="created paused"))
         )
-    detail = f"{len(found.assigned)} split{'s' if len(found.assigned) != 1 else ''}" + (", paused" if is_paused else "")
+    detail = f"{len(found.assigned)} split{'s' if len(found.assigned) != 1 else ''}"
+    detail += ("" if record.is_shared else ", not shared") + (", paused" if is_paused else "")
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(kind="CREATE SOURCE", statement=render(statement), objects=(name,), changes=tuple(changes)),
         changes=(ObjectChange(object=name, change="CREATED", detail=detail),),
         affected=(record.id,),
+    )
+
+
+def begin_reading(
+    snapshot: Snapshot,
+    source: SourceRecord,
+    view: MaterializedViewRecord,
+    startup: tuple[tuple[str, str], ...],
+    span: Span,
+) -> Asking[tuple[Change, ...]]:
+    """The splits of a new view's own reader, each at ``scan.startup.mode``, resolved to numbers now.
+
+    ``startup`` is the view's own, in the place of the source's.
+    """
+    kind = connector(source.connector)
+    options = source_options(snapshot, source)
+    if startup:
+        options = (*(option for option in options if option[0] not in (MODE, TIME)), *startup)
+    upstream = yield from look(source.connector, options)
+    require_upstream(upstream, source.name, span)
+    found = yield from discover(kind, source.connector, options, upstream, {})
+    fragment = reader_fragment(view.id, source.id)
+    return (
+        AssignSplits(fragment=fragment, splits=found.assigned),
+        states_change(fragment, source.connector, dict(found.states), -1),
     )
 
 
@@ -171,6 +204,7 @@ def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]
     source = find_source(snapshot, statement.name)
     yield from ()
     changes = drop_with_dependents(snapshot, source.id, "source", name, statement.name.span, statement.is_cascade)
+    changes += forget_fragments(snapshot, (change.id for change in changes if isinstance(change, DropObject)))
     fragment = ingest_fragment(source.id)
     changes += [
         UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))),
@@ -277,15 +311,30 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
     """The topics that a source's properties name and of which it reads no split yet."""
     kind = connector(source.connector)
     named = kind.named_topics(visible(source_options(snapshot, source)))
-    return frozenset(named) - {kind.split_topic(split) for split in snapshot.splits(ingest_fragment(source.id))}
+    read = [
+        {kind.split_topic(split) for split in snapshot.splits(reader.fragment)}
+        for reader in readers_of(snapshot, source)
+    ]
+    return frozenset(topic for topics in read for topic in named if topic not in topics)
 
 
 def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
-    """Assigns the splits that the source's properties name and nobody assigned yet, and says which.
+    """As :func:`take_up_for`, for every reader of the source; what is said of several is said once."""
+    changes: tuple[Change, ...] = ()
+    notes: dict[str, None] = {}
+    for reader in readers_of(snapshot, source):
+        taken, said = yield from take_up_for(snapshot, reader)
+        changes += taken
+        notes |= dict.fromkeys(said)
+    return changes, tuple(notes)
+
+
+def take_up_for(snapshot: Snapshot, reader: Reader) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
+    """Assigns the splits that the source's properties name and that a reader was not assigned yet, and says which.
 
     Where the upstream does not answer nothing is assigned: the jobs' owner does it at first contact.
     """
-    fragment = ingest_fragment(source.id)
+    source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
     options = source_options(snapshot, source)
     assigned = set(snapshot.splits(fragment))
@@ -294,13 +343,13 @@ def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple
         return (), (f"the upstream does not answer yet: {upstream.error}",)
     if set(upstream.splits) <= assigned:
         return (), ()
-    stands = yield from positions(source.id)
+    stands = yield from positions(source.id, fragment)
     found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
     new = tuple(split for split in found.assigned if split not in assigned)
     fresh = {split: state for split, state in found.fresh.items() if split in new}
     changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
     if fresh:
-        changes.append(states_change(source.id, source.connector, fresh, stands.log_version))
+        changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
     listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
     return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
 

@@ -19,13 +19,22 @@ from rw_sql.metastore.records import (
     StoredState,
 )
 from rw_sql.plan.definitions import definition_of
+from rw_sql.plan.desired import fragment_source
 from rw_sql.plan.lower_checkpoint import KIND as INJECT_CHECKPOINT
 from rw_sql.plan.lower_checkpoint import lower_undo_checkpoint
 from rw_sql.plan.lower_source import ALL_SOURCES, source_record
-from rw_sql.plan.moves import answers_of, connection_answers, connection_part, in_one, move_of, touched_sources
+from rw_sql.plan.moves import (
+    all_answers,
+    connection_answers,
+    connection_part,
+    in_one,
+    moves_of,
+    predictions,
+    touched_sources,
+)
 from rw_sql.plan.options import SecretReference, connection_options
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.prediction import prediction_from_json, prediction_to_json
+from rw_sql.plan.prediction import prediction_from_json
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import Asking, operations, positions, positions_before
 from rw_sql.plan.source_checks import check_source
@@ -183,15 +192,15 @@ def _with_positions(record: OperationRecord, snapshot: Snapshot) -> Asking[Befor
     predicted = prediction_from_json(record.prediction)
     states: dict[str, dict[str, StoredState | None]] = {}
     for fragment, of_fragment in before.states.items():
-        source_id = int(fragment.rpartition("-")[2])
-        known = predicted.get(source_id)
-        stands = yield from positions(source_id)
+        source_id = fragment_source(fragment)
+        known = predicted.get(fragment)
+        stands = yield from positions(source_id, fragment)
         stood: dict[str, StoredState] = {}
         for split, row in of_fragment.items():
             if row is not None and row.state != FORGOTTEN:
                 at = known.stood.get(split) if known is not None else None
                 stood[split] = row if known is None or at is None else _stood(row, at, known.log_version)
-        reached = yield from positions_before(source_id, record.epoch, tuple(stood.values()))
+        reached = yield from positions_before(source_id, record.epoch, tuple(stood.values()), fragment)
         source = snapshot.get(source_id)
         kind = connector(source.connector) if isinstance(source, SourceRecord) else None
         states[fragment] = {
@@ -253,11 +262,7 @@ def _plan(
     fragments = {*before.splits, *before.states}
     ids = [change.record.id for change in changes if isinstance(change, PutObject)]
     is_moving = bool(fragments) or any(not isinstance(then.get(id_), PauseRecord) for id_ in ids)
-    moves: list[Move] = []
-    for source_id in touched_sources(fragments, ids, then) if is_moving else ():
-        source = snapshot.get(source_id)
-        name = source.name if source is not None else str(source_id)
-        moves.append((yield from move_of(snapshot, then, source_id, f"source {name}")))
+    moves = yield from moves_of(snapshot, then, touched_sources(fragments, ids, then) if is_moving else ())
     _require_readable(statement, moves)
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]
@@ -268,7 +273,7 @@ def _plan(
     is_unsafe = record.is_unsafe or bool(fragments) or any(move.doubt for move in moves)
     answers = (
         *(row for connection in connections for row in connection_answers(snapshot, then, connection)),
-        *(row for move in moves for row in answers_of(move)),
+        *all_answers(moves),
         *holds,
     )
     altered: list[ObjectRecord] = [*connections, *(move.source for move in moves)]
@@ -284,7 +289,7 @@ def _plan(
             is_unsafe=is_unsafe,
             reason=statement.reason,
             plan=render_preview(preview),
-            prediction=prediction_to_json({move.source.id: move.prediction for move in moves}),
+            prediction=predictions(moves),
         ),
         changes=answers or (ObjectChange(object=", ".join(record.objects), change="UNDONE", detail=record.kind),),
         preview=preview,

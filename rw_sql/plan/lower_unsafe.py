@@ -18,15 +18,17 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.plan.definitions import PAUSED_AT_BIRTH, definition_of, listed_options
-from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.desired import holds_of, named_splits
 from rw_sql.plan.effects import effects_on_dependents
-from rw_sql.plan.lower_source import require_upstream, source_record, states_change, take_up_new_topics
+from rw_sql.plan.lower_source import require_upstream, source_record, states_change, take_up_for
 from rw_sql.plan.names import find_source, spoken
 from rw_sql.plan.options import plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.prediction import predicted, prediction_to_json
 from rw_sql.plan.preview import render_preview
+from rw_sql.plan.readers import for_each_reader
 from rw_sql.plan.requests import Asking, Positions, look_closely, positions
+from rw_sql.plan.sharing import refuse_sharing
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.splits import OK, discover, identity_status, preview_splits
 from rw_sql.plan.steps import after, steps_of
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, SplitState
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, SourceRecord
+    from rw_sql.plan.readers import Reader
     from rw_sql.syntax.statements import (
         AlterSourceUnsafeSet,
         CreateSource,
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 def unsafe_plan(
     statement: Statement,
     snapshot: Snapshot,
-    source: SourceRecord,
+    reader: Reader,
     *,
     kind: str,
     changes: tuple[Change, ...],
@@ -64,10 +67,11 @@ def unsafe_plan(
     unallowed: tuple[str, ...] = (),
     fingerprint: str = "",
 ) -> Plan:
-    """The plan of an unsafe statement: gated, shown beforehand, and bound to its source's epoch.
+    """The plan of an unsafe statement for one reader: gated, shown beforehand, and bound to its source's epoch.
 
     ``stands`` is where its splits stood when it was planned: stored with what the preview predicts.
     """
+    source = reader.source
     preview = replace(preview, epoch=snapshot.epoch)
     names = (source.name, *(record.name for record in snapshot.dependents_of(source.id)))
     return Plan(
@@ -81,7 +85,7 @@ def unsafe_plan(
             is_unsafe=True,
             reason=reason,
             plan=render_preview(preview),
-            prediction=prediction_to_json({source.id: predicted(source, stands, preview)}),
+            prediction=prediction_to_json({reader.fragment: predicted(source, stands, preview)}),
         )
         if changes
         else None,
@@ -94,15 +98,16 @@ def unsafe_plan(
     )
 
 
-def dependents_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
+def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
     """The dependents as a preview lists them, in the order they were created."""
-    return tuple(f"{spoken(record.kind)} {record.name}" for record in snapshot.dependents_of(source.id))
+    return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 
 def check_keys(statement: AlterSourceUnsafeSet, current: CreateSource) -> None:
     """Raises SqlError where an option is given twice, is the connector, or is unset without being set."""
     seen: set[str] = set()
     named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
+    refuse_sharing(statement.name.last, named)
     for option in named:
         if option.key == "connector":
             raise SqlError(
@@ -149,6 +154,11 @@ def _check_merged(statement: AlterSourceUnsafeSet, snapshot: Snapshot, merged: C
 def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Snapshot) -> Asking[Plan]:
     """UNSAFE SET: merges properties into the definition. A running source restarts once, a paused one at RESUME."""
     source = find_source(snapshot, statement.name)
+    return (yield from for_each_reader(snapshot, source, lambda reader: _unsafe_set(statement, snapshot, reader)))
+
+
+def _unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+    source, fragment = reader.source, reader.fragment
     current = definition_of(source)
     check_keys(statement, current)
     merged = merge_options(current, statement.set_options, tuple(key.key for key in statement.unset_options))
@@ -161,18 +171,17 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
     shown = tuple(
         (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
     )
-    fragment = ingest_fragment(source.id)
     upstream = yield from look_closely(source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
-    stands = yield from positions(source.id)
+    stands = yield from positions(source.id, fragment)
     is_running = not holds_of(snapshot, source.id)
     changes: list[Change] = []
     notes: list[str] = []
     if shown:
         changes.append(PutObject(record=record))
     if is_running and shown:
-        taken, said = yield from take_up_new_topics(moved, record)
+        taken, said = yield from take_up_for(moved, replace(reader, source=record))
         changes += taken
         notes += said
     orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(moved, record, snapshot.splits(fragment))))
@@ -193,15 +202,15 @@ def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Sna
     rows = preview_splits(kind, upstream, stands, target, left=left)
     preview = Preview(
         title=f"UNSAFE SET on source {source.name}",
-        dependents=dependents_of(snapshot, source),
+        dependents=dependents_of(snapshot, reader),
         properties=shown,
         splits=rows,
-        notices=(*notes, *(yield from effects_on_dependents(snapshot, source, rows))),
+        notices=(*notes, *(yield from effects_on_dependents(snapshot, reader, rows))),
     )
     return unsafe_plan(
         statement,
         snapshot,
-        source,
+        reader,
         kind="UNSAFE SET",
         changes=tuple(changes),
         preview=preview,
@@ -256,11 +265,15 @@ def resolve_splits(
 def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
     """RESET SOURCE SPLITS: forgets the assignment (orphans with their states) and takes up what the upstream shows."""
     source = find_source(snapshot, statement.name)
-    fragment = ingest_fragment(source.id)
+    return (yield from for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, reader)))
+
+
+def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+    source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
     options = source_options(snapshot, source)
     assigned = snapshot.splits(fragment)
-    stands = yield from positions(source.id)
+    stands = yield from positions(source.id, fragment)
     upstream = yield from look_closely(source.connector, options)
     if statement.is_rediscovering and statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
@@ -271,7 +284,7 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
     dropped = tuple(sorted(chosen & set(assigned)))
     changes: list[Change] = [UnassignSplits(fragment=fragment, splits=dropped)] if dropped else []
     if statement.is_rediscovering and upstream.is_reachable:
-        return (yield from _rediscovered(statement, snapshot, source, chosen, stands, changes))
+        return (yield from _rediscovered(statement, snapshot, reader, chosen, stands, changes))
     forgotten = chosen if statement.is_forgetting_offsets else set()
     if marked := sorted(forgotten & set(stands.states)):
         # Not removed: a split that was forgotten must not be taken for a new partition when it is found again.
@@ -280,12 +293,12 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
     return unsafe_plan(
         statement,
         snapshot,
-        source,
+        reader,
         kind="RESET SOURCE SPLITS",
         changes=tuple(changes),
         preview=Preview(
             title=f"RESET SOURCE SPLITS of source {source.name}",
-            dependents=dependents_of(snapshot, source),
+            dependents=dependents_of(snapshot, reader),
             splits=preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)}),
             notices=(note,) if upstream.is_reachable else (note, f"the upstream does not answer: {upstream.error}"),
         ),
@@ -301,12 +314,12 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) 
 def _rediscovered(
     statement: ResetSourceSplits,
     snapshot: Snapshot,
-    source: SourceRecord,
+    reader: Reader,
     chosen: set[str],
     stands: Positions,
     changes: list[Change],
 ) -> Asking[Plan]:
-    fragment = ingest_fragment(source.id)
+    source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
     options = source_options(snapshot, source)
     upstream = yield from look_closely(source.connector, options)
@@ -328,7 +341,7 @@ def _rediscovered(
     if known_gone := [split for split in gone if split in stands.states]:
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
     if fresh:
-        changes.append(states_change(source.id, source.connector, fresh, stands.log_version))
+        changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
     answers = [ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:
         state = found.states[split]
@@ -349,14 +362,14 @@ def _rediscovered(
     restart = ("the source is running: it restarts once",) if changes and not holds_of(snapshot, source.id) else ()
     preview = Preview(
         title=f"RESET SOURCE SPLITS of source {source.name}",
-        dependents=dependents_of(snapshot, source),
+        dependents=dependents_of(snapshot, reader),
         splits=rows,
-        notices=(*restart, *(yield from effects_on_dependents(snapshot, source, rows))),
+        notices=(*restart, *(yield from effects_on_dependents(snapshot, reader, rows))),
     )
     return unsafe_plan(
         statement,
         snapshot,
-        source,
+        reader,
         kind="RESET SOURCE SPLITS",
         changes=tuple(changes),
         preview=preview,

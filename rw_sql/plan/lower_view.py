@@ -6,18 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.plan.backfill import plan_histories, startup_of, view_options
-from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing
+from rw_sql.plan.lower_source import begin_reading, drop_plan, drop_with_dependents, nothing
 from rw_sql.plan.names import find_view, object_name, require_free
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.queries import plan_query
+from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.requests import Asking, clock
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import render
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
     from rw_sql.syntax.statements import CreateMaterializedView, DropMaterializedView
 
 
@@ -62,15 +64,19 @@ def lower_create_materialized_view(
         histories=history.texts,
         backfill_rate_limit=given.rate_limit,
     )
-    change = PutObject(record=record)
+    changes: list[Change] = [PutObject(record=record)]
+    for input_id in record.inputs:
+        source = snapshot.get(input_id)
+        if isinstance(source, SourceRecord) and not source.is_shared:
+            changes += yield from begin_reading(snapshot, source, record, given.startup, statement.name.span)
     how = f"one row per ({', '.join(found.keys)})" if found.keys else "append-only"
     if history.offsets:
         how += f"; {history.offsets} records of history to read"
     return Plan(
         statement=statement,
-        steps=steps_of(snapshot, (change,)),
+        steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(
-            kind="CREATE MATERIALIZED VIEW", statement=render(statement), objects=(name,), changes=(change,)
+            kind="CREATE MATERIALIZED VIEW", statement=render(statement), objects=(name,), changes=tuple(changes)
         ),
         changes=(
             ObjectChange(object=name, change="CREATED", detail=how),
@@ -90,4 +96,5 @@ def lower_drop_materialized_view(statement: DropMaterializedView, snapshot: Snap
     changes = drop_with_dependents(
         snapshot, view.id, "materialized_view", name, statement.name.span, statement.is_cascade
     )
+    changes += forget_fragments(snapshot, (change.id for change in changes if isinstance(change, DropObject)))
     return drop_plan(statement, snapshot, "DROP MATERIALIZED VIEW", changes)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, SourceRecord
 from rw_sql.plan.definitions import definition_of, listed_options
-from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits
+from rw_sql.plan.desired import fragment_source, holds_of, named_splits
 from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.names import spoken
 from rw_sql.plan.options import connection_options, shown, source_options
 from rw_sql.plan.plan import ObjectChange, Preview
-from rw_sql.plan.prediction import SourcePrediction, predicted
+from rw_sql.plan.prediction import SourcePrediction, predicted, prediction_to_json
+from rw_sql.plan.readers import readers_of, unread
 from rw_sql.plan.requests import Asking, look_closely, positions
 from rw_sql.plan.splits import OK, preview_splits, split_status
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream
     from rw_sql.metastore import Snapshot
+    from rw_sql.plan.readers import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +44,27 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One source before and after. ``states`` are its positions after; ``unreadable`` what the move would break.
+    """One reader of a source before and after. ``states`` are its positions after; ``unreadable`` what breaks.
 
     ``doubt`` says why it cannot be told what the upstream holds.
     """
 
-    source: SourceRecord
+    reader: Reader
     preview: Preview
     prediction: SourcePrediction
     states: Mapping[str, SplitState]
     unreadable: tuple[Unreadable, ...] = ()
     doubt: str | None = None
 
+    @property
+    def source(self) -> SourceRecord:
+        """The source that is read."""
+        return self.reader.source
+
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
     """The sources behind fragments and objects, those that use such an object included; in id order."""
-    found = {int(fragment.rpartition("-")[2]) for fragment in fragments}
+    found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
         record = snapshot.get(id_)
         if isinstance(record, SourceRecord):
@@ -82,14 +89,28 @@ def states_after(
     return found
 
 
-def move_of(snapshot: Snapshot, then: Snapshot, source_id: int, title: str) -> Asking[Move]:
-    """What becomes of one source if the catalog goes from ``snapshot`` to ``then``; looks at both its upstreams."""
-    source, moved = snapshot.get(source_id), then.get(source_id)
-    if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
-        raise LookupError(f"source {source_id} is not in the catalog")
+def moves_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) -> Asking[list[Move]]:
+    """What becomes of the readers of sources if the catalog goes from ``snapshot`` to ``then``."""
+    moves: list[Move] = []
+    for source_id in source_ids:
+        source, moved = snapshot.get(source_id), then.get(source_id)
+        if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
+            raise LookupError(f"source {source_id} is not in the catalog")
+        for reader in readers_of(snapshot, source) or (unread(source),):
+            moves.append((yield from _move_of(snapshot, then, reader, moved)))
+    return moves
+
+
+def predictions(moves: Iterable[Move]) -> str:
+    """The predictions of moves, as they are stored with an operation."""
+    return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
+
+
+def _move_of(snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRecord) -> Asking[Move]:
+    """What becomes of one reader; looks at both the upstreams."""
+    source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
-    fragment = ingest_fragment(source_id)
-    stands = yield from positions(source_id)
+    stands = yield from positions(source.id, fragment)
     states = states_after(kind, then, snapshot, fragment, stands.states)
     reads = named_splits(snapshot, source, snapshot.splits(fragment))
     will_read = named_splits(then, moved, then.splits(fragment))
@@ -105,11 +126,11 @@ def move_of(snapshot: Snapshot, then: Snapshot, source_id: int, title: str) -> A
         notices.append(doubt)
     old, new = dict(listed_options(definition_of(source))), dict(listed_options(definition_of(moved)))
     rows = preview_splits(kind, upstream, stands, target, left=left if left is not upstream else None)
-    notices += yield from effects_on_dependents(snapshot, source, rows)
+    notices += yield from effects_on_dependents(snapshot, reader, rows)
     preview = Preview(
-        title=title,
+        title=reader.label,
         epoch=snapshot.epoch,
-        dependents=tuple(f"{spoken(record.kind)} {record.name}" for record in snapshot.dependents_of(source_id)),
+        dependents=tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot)),
         properties=tuple(
             (key, old.get(key, ""), new.get(key, ""))
             for key in dict.fromkeys((*old, *new))
@@ -119,7 +140,7 @@ def move_of(snapshot: Snapshot, then: Snapshot, source_id: int, title: str) -> A
         notices=tuple(notices),
     )
     return Move(
-        source=source,
+        reader=reader,
         preview=preview,
         prediction=predicted(source, stands, preview),
         states=states,
@@ -184,6 +205,7 @@ def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()
 def answers_of(move: Move) -> tuple[ObjectChange, ...]:
     """What a statement says it changed of one source."""
     name = move.source.name
+    of = f" [{move.reader.view.name}]" if move.reader.view is not None else ""
     rows = [
         ObjectChange(object=name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})")
         for key, old, new in move.preview.properties
@@ -192,12 +214,17 @@ def answers_of(move: Move) -> tuple[ObjectChange, ...]:
         if split.old == split.new:
             continue
         if split.new is None:
-            rows.append(ObjectChange(object=name, change="FORGOTTEN", detail=split.split))
+            rows.append(ObjectChange(object=name, change="FORGOTTEN", detail=f"{split.split}{of}"))
         else:
             was = f" (was {split.old})" if split.old is not None else ""
-            rows.append(ObjectChange(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}"))
+            rows.append(ObjectChange(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}{of}"))
     rows += [ObjectChange(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
     return tuple(rows)
+
+
+def all_answers(moves: Iterable[Move]) -> tuple[ObjectChange, ...]:
+    """What a statement says it changed, each thing once: several readers of one source may say the same."""
+    return tuple(dict.fromkeys(row for move in moves for row in answers_of(move)))
 
 
 def connection_part(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> Preview:

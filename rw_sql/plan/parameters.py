@@ -83,6 +83,12 @@ SESSION_PARAMETERS = {
             doc="the SQL that queries of views and sinks are written in: 'spark' or 'risingwave'",
             read=_dialect,
         ),
+        Parameter(
+            name="streaming_use_shared_source",
+            default="true",
+            doc="whether a new source has one reader for all its views, unless its property 'shared' says it",
+            read=_boolean,
+        ),
     )
 }
 """Of one session; they end with it."""

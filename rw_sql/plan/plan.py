@@ -24,6 +24,7 @@ class SplitPreview:
     """One split before and after: next offsets, the upstream's bounds, and the verdict; None where unknown.
 
     ``duplicates`` and ``gaps`` are what the verdict counts: records, or where not ``is_exact``, as many at most.
+    ``reader`` is the view that reads it itself, where rows of several are in one table.
     """
 
     split: str
@@ -35,6 +36,7 @@ class SplitPreview:
     duplicates: int = 0
     gaps: int = 0
     is_exact: bool = True
+    reader: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.plan import Preview
     from rw_sql.plan.requests import Positions
+
+
+_SHARED = "ingest-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class PredictedSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePrediction:
-    """What one operation does to one source.
+    """What one operation does to one reader of a source.
 
     ``stood`` is where each split stood when the operation was planned, as the connector's JSON, with the source's log
     at ``log_version``.
@@ -71,15 +74,15 @@ def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> Sour
     )
 
 
-def prediction_to_json(by_source: Mapping[int, SourcePrediction]) -> str:
-    """The text for :attr:`Operation.prediction`."""
+def prediction_to_json(by_fragment: Mapping[str, SourcePrediction]) -> str:
+    """The text for :attr:`Operation.prediction`. Shared readers stand in it by their source's id."""
     body = {
-        str(source_id): {
+        fragment.removeprefix(_SHARED): {
             "log_version": found.log_version,
             "stood": dict(found.stood),
             "splits": [_split_to_list(split) for split in found.splits],
         }
-        for source_id, found in by_source.items()
+        for fragment, found in by_fragment.items()
     }
     return json.dumps({"sources": body}, separators=(",", ":"), ensure_ascii=False)
 
@@ -88,12 +91,20 @@ def _split_to_list(split: PredictedSplit) -> list[object]:
     return [split.split, split.old, split.new, split.verdict, split.duplicates, split.gaps, split.is_exact]
 
 
-def prediction_from_json(text: str | None) -> dict[int, SourcePrediction]:
-    """What was predicted, by source id; empty where the operation carries no prediction."""
+def join_predictions(texts: Iterable[str | None]) -> str | None:
+    """One text of several, each for fragments of its own; None where there is none."""
+    found: dict[str, object] = {}
+    for text in texts:
+        found |= json.loads(text)["sources"] if text is not None else {}
+    return json.dumps({"sources": found}, separators=(",", ":"), ensure_ascii=False) if found else None
+
+
+def prediction_from_json(text: str | None) -> dict[str, SourcePrediction]:
+    """What was predicted, by fragment; empty where the operation carries no prediction."""
     if text is None:
         return {}
     return {
-        int(source_id): SourcePrediction(
+        _SHARED + key if key.isdigit() else key: SourcePrediction(
             log_version=body["log_version"],
             stood=body["stood"],
             splits=tuple(
@@ -103,5 +114,5 @@ def prediction_from_json(text: str | None) -> dict[int, SourcePrediction]:
                 for split, old, new, verdict, duplicates, gaps, is_exact in body["splits"]
             ),
         )
-        for source_id, body in json.loads(text)["sources"].items()
+        for key, body in json.loads(text)["sources"].items()
     }

@@ -20,25 +20,33 @@ def render_preview(preview: Preview) -> str:
     if preview.epoch is not None:
         lines.append(f"  as of epoch {preview.epoch}")
     if preview.parts:
+        lines += _properties(preview)
         lines += [f"  {line}" for part in preview.parts for line in render_preview(part).splitlines()]
         return "\n".join([*lines, *(f"  note: {notice}" for notice in preview.notices)])
     heading = "keeps the state of" if preview.is_checkpoint else "dependents"
     lines.append(f"  {heading}: " + (", ".join(preview.dependents) or "none"))
-    if preview.properties:
-        lines.append("  properties:")
-        rows = [(key, old or "(not set)", new or "(not set)") for key, old, new in preview.properties]
-        lines += ["    " + line for line in aligned(("property", "old", "new"), rows)]
+    lines += _properties(preview)
     if preview.splits:
         lines.append(f"  splits (the next {'position' if preview.is_checkpoint else 'record'} to read):")
         shown = preview.splits[:_MOST_SPLITS]
         rows_of_splits = [_split_row(split) for split in shown]
-        header = ("split", "old", "new", "upstream holds", "verdict")
+        header: tuple[str, ...] = ("split", "old", "new", "upstream holds", "verdict")
+        if any(split.reader for split in shown):
+            header = ("reader", *header)
+            rows_of_splits = [(split.reader, *row) for split, row in zip(shown, rows_of_splits, strict=True)]
         lines += ["    " + line for line in aligned(header, rows_of_splits)]
         if len(preview.splits) > len(shown):
             lines.append(f"    … and {len(preview.splits) - len(shown)} more splits")
         lines.append(f"  in all: {_total(preview.splits)}")
     lines += [f"  note: {notice}" for notice in preview.notices]
     return "\n".join(lines)
+
+
+def _properties(preview: Preview) -> list[str]:
+    if not preview.properties:
+        return []
+    rows = [(key, old or "(not set)", new or "(not set)") for key, old, new in preview.properties]
+    return ["  properties:", *("    " + line for line in aligned(("property", "old", "new"), rows))]
 
 
 def _split_row(split: SplitPreview) -> tuple[str, ...]:

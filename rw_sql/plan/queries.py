@@ -15,6 +15,7 @@ from rw_sql.syntax.dialect import to_spark
 from rw_sql.syntax.queries import table_names
 
 if TYPE_CHECKING:
+    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.syntax.statements import Query
@@ -63,6 +64,17 @@ def _ddl(kind: object) -> str:
             raise ValueError(f"not a Spark type in JSON: {kind!r}")
 
 
+def require_log(source: SourceRecord, span: Span) -> None:
+    """Raises SqlError where a sink would read a source that is not shared: nothing would keep what it has sent."""
+    if not source.is_shared:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'source "{source.name}" is not shared: only views read it, each by itself',
+            span=span,
+            hint=f"CREATE MATERIALIZED VIEW v AS SELECT * FROM {source.name}, and the sink FROM v",
+        )
+
+
 def plan_query(
     snapshot: Snapshot, query: Query, what: str, dialect: str, *, closes_windows: bool
 ) -> Asking[PlannedQuery]:
@@ -83,6 +95,8 @@ def plan_query(
         )
     records = tuple(record for record in (snapshot.get(id_) for id_ in inputs) if record is not None)
     for record in records:
+        if isinstance(record, SourceRecord) and what.startswith("sink "):
+            require_log(record, query.span)
         if isinstance(record, MaterializedViewRecord) and record.keys:
             over, instead = (
                 ("queries of sinks", f"FROM {record.name} takes its changes as they are; or read its source")

@@ -134,9 +134,13 @@ class CheckpointText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPositions:
-    """Where a fragment stands: folded from the catalog, the noted positions and its log's commits."""
+    """Where a fragment stands: folded from the catalog, the noted positions and its log's commits.
+
+    Without ``fragment``, the source's shared one. Of a view's own reader its checkpoint tells.
+    """
 
     source_id: int
+    fragment: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +209,7 @@ class ReadPositionsBefore:
     source_id: int
     epoch: int
     stood: tuple[StoredState, ...]
+    fragment: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +228,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCommittedRanges:
-    """What the commits of a source's log say was read, in the order of the log."""
+    """What the commits of a source's log, or of the view with this fragment, say was read, in their order."""
 
     source_id: int
+    fragment: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,9 +419,9 @@ def checkpoint_text(path: str) -> Asking[CheckpointText]:
     return _answer(CheckpointText, (yield ReadCheckpoint(path=path)))
 
 
-def positions(source_id: int) -> Asking[Positions]:
-    """Asks where a source's reader stands."""
-    return _answer(Positions, (yield ReadPositions(source_id=source_id)))
+def positions(source_id: int, fragment: str | None = None) -> Asking[Positions]:
+    """Asks where a source's reader stands: its shared one, or the one with this fragment."""
+    return _answer(Positions, (yield ReadPositions(source_id=source_id, fragment=fragment)))
 
 
 def history_ground(source_id: int) -> Asking[Positions]:
@@ -445,14 +451,17 @@ def operations(
     return _answer(tuple, (yield ReadOperations(is_unsafe=is_unsafe, object_name=object_name, since=since)))
 
 
-def positions_before(source_id: int, epoch: int, stood: tuple[StoredState, ...]) -> Asking[dict[str, SplitState]]:
+def positions_before(
+    source_id: int, epoch: int, stood: tuple[StoredState, ...], fragment: str | None = None
+) -> Asking[dict[str, SplitState]]:
     """Asks where splits stood when an operation took hold."""
-    return _answer(dict, (yield ReadPositionsBefore(source_id=source_id, epoch=epoch, stood=stood)))
+    request = ReadPositionsBefore(source_id=source_id, epoch=epoch, stood=stood, fragment=fragment)
+    return _answer(dict, (yield request))
 
 
-def committed_ranges(source_id: int) -> Asking[tuple[CommittedRanges, ...]]:
-    """Asks what the commits of a source's log say was read."""
-    return _answer(tuple, (yield ReadCommittedRanges(source_id=source_id)))
+def committed_ranges(source_id: int, fragment: str | None = None) -> Asking[tuple[CommittedRanges, ...]]:
+    """Asks what the commits of a source's log, or of a view that reads it itself, say was read."""
+    return _answer(tuple, (yield ReadCommittedRanges(source_id=source_id, fragment=fragment)))
 
 
 def metrics() -> Asking[tuple[Sample, ...]]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.plan.definitions import definition_of, source_columns
-from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, sink_job, view_job
+from rw_sql.plan.desired import (
+    holds_of,
+    ingest_fragment,
+    is_standing_still,
+    is_view_held,
+    named_splits,
+    own_inputs,
+    sink_job,
+    view_job,
+)
 from rw_sql.plan.lower_undo import History, undo_statement
 from rw_sql.plan.names import (
     SCHEMA_ALIAS,
@@ -26,9 +35,12 @@ from rw_sql.plan.options import connection_options, shown
 from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.queries import schema_columns
 from rw_sql.plan.rates import THROTTLED, is_throttled, throttled_reason
+from rw_sql.plan.readers import readers_of
 from rw_sql.plan.requests import Asking, job_statuses, lags, metrics, operations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import JobStatus
     from rw_sql.syntax.statements import (
@@ -45,8 +57,11 @@ def _plan(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
-def source_state(snapshot: Snapshot, source: SourceRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or what the owner reports."""
+def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
+    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or what the owner reports.
+
+    Of several readers, the one that is worst off tells.
+    """
     holds = holds_of(snapshot, source.id)
     if holds:
         own = [hold.reason or "PAUSE SOURCE" for hold in holds if hold.source_id is not None]
@@ -56,9 +71,21 @@ def source_state(snapshot: Snapshot, source: SourceRecord, status: JobStatus | N
         return THROTTLED, throttled_reason(source)
     if not snapshot.readers_of(source.id):
         return "IDLE", "nothing reads it"
-    if status is None:
+    told = [status for reader in readers_of(snapshot, source) if (status := statuses.get(reader.job)) is not None]
+    if not told:
         return "WAITING", "no process runs the jobs of this warehouse yet"
-    return status.state, status.reason or ""
+    worst = next((status for status in told if status.state != "RUNNING"), told[0])
+    of = f"{worst.job}: " if not source.is_shared and worst.reason else ""
+    return worst.state, of + (worst.reason or "")
+
+
+def view_state(snapshot: Snapshot, view: MaterializedViewRecord, status: JobStatus | None) -> tuple[str, str]:
+    """A view's state and the reason for it: PAUSED with a source that it reads itself, or what its owner reports."""
+    if is_view_held(snapshot, view):
+        held = [source for source in own_inputs(snapshot, view) if is_standing_still(snapshot, source)]
+        state = "PAUSED" if any(holds_of(snapshot, source.id) for source in held) else THROTTLED
+        return state, f"it reads {', '.join(source.name for source in held)} itself"
+    return (status.state, status.reason or "") if status else ("WAITING", "")
 
 
 def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
@@ -116,10 +143,10 @@ def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     for source in snapshot.all("source"):
         if not _matches(statement, source.name):
             continue
-        fragment = ingest_fragment(source.id)
-        state, reason = source_state(snapshot, source, statuses.get(fragment))
+        state, reason = source_state(snapshot, source, statuses)
         readers = ", ".join(view.name for view in snapshot.readers_of(source.id))
-        splits = len(named_splits(snapshot, source, snapshot.splits(fragment)))
+        assigned = {split for reader in readers_of(snapshot, source) for split in snapshot.splits(reader.fragment)}
+        splits = len(named_splits(snapshot, source, assigned))
         rows.append((source.name, source.connector, state, reason, splits, source.is_shared, readers))
     columns = (
         ("name", "STRING"),
@@ -139,8 +166,7 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Aski
     for view in snapshot.all("materialized_view"):
         if not _matches(statement, view.name):
             continue
-        status = statuses.get(view_job(view.id))
-        state, reason = (status.state, status.reason or "") if status else ("WAITING", "")
+        state, reason = view_state(snapshot, view, statuses.get(view_job(view.id)))
         inputs = ", ".join(record.name for record in map(snapshot.get, view.inputs) if record is not None)
         rows.append((view.name, state, reason, inputs, ", ".join(view.keys), view.query))
     columns = (
@@ -218,7 +244,9 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         if isinstance(record, SourceRecord):
             job = ingest_fragment(record.id)
             status = statuses.get(job)
-            state, reason = source_state(snapshot, record, status)
+            if not record.is_shared:  # its readers are the jobs of its views
+                continue
+            state, reason = source_state(snapshot, record, statuses)
         elif isinstance(record, SinkRecord):
             job = sink_job(record.id)
             status = statuses.get(job)
@@ -226,7 +254,7 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         else:
             job = view_job(record.id)
             status = statuses.get(job)
-            state, reason = (status.state, status.reason or "") if status else ("WAITING", "")
+            state, reason = view_state(snapshot, record, status)
         rows.append(
             (
                 job,

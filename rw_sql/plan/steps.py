@@ -16,10 +16,11 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     SecretRecord,
     SinkRecord,
+    SourceRecord,
     UnassignSplits,
 )
 from rw_sql.metastore.snapshot import effect_of, fold
-from rw_sql.plan.desired import desired_jobs
+from rw_sql.plan.desired import desired_jobs, fragment_object, fragment_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,7 +84,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
             case DropObject(id=id_):
                 record = snapshot.get(id_)
             case AssignSplits() | UnassignSplits() | PutSplitStates() | ForgetSplitStates():
-                ids.add(int(change.fragment.rpartition("-")[2]))
+                ids.update((fragment_source(change.fragment), fragment_object(change.fragment)))
                 continue
             case _:
                 assert_never(change)
@@ -100,6 +101,11 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 pass
             case _:
                 ids.add(record.id)
+    # A source that is not shared has no job of its own: its views' are.
+    for id_ in list(ids):
+        source = snapshot.get(id_)
+        if isinstance(source, SourceRecord) and not source.is_shared:
+            ids.update(reader.id for reader in snapshot.readers_of(id_))
     return ids
 
 

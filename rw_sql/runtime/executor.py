@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, SqlError
+from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore import ConcurrentCommit
-from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.desired import ingest_spec
+from rw_sql.metastore.records import PutObject, SourceRecord
 from rw_sql.plan.explain import explain_table
 from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
 from rw_sql.plan.lower import lower
 from rw_sql.plan.lower_block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.parameters import SESSION_PARAMETERS
 from rw_sql.plan.plan import ObjectChange, Plan, Table
+from rw_sql.plan.readers import is_running
 from rw_sql.runtime.checkpoint_answers import carry_out
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Hold, Operation
+    from rw_sql.metastore.records import Hold, ObjectRecord, Operation
     from rw_sql.plan.gate import Question
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.owner import Owner
@@ -185,9 +185,17 @@ class Executor:
 
     def _plan(self, statement: ast.Statement, session: SessionState) -> tuple[Snapshot, Plan]:
         snapshot = self._context.metastore.snapshot()
-        return snapshot, World(self._context, snapshot).run(
-            lower(statement, snapshot, query_dialect=session.parameter("query_dialect"))
+        plan = World(self._context, snapshot).run(
+            lower(
+                statement,
+                snapshot,
+                query_dialect=session.parameter("query_dialect"),
+                shares_sources=session.parameter("streaming_use_shared_source") == "true",
+            )
         )
+        if any(isinstance(found, SourceRecord) and not found.is_shared for found in _put(plan)):
+            raise SqlError(NOT_SUPPORTED, "sources that are not shared cannot be read yet", span=statement.span)
+        return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
         """The plan as it was shown, while nothing that it rests on has changed: TO LATEST would come to another by now.
@@ -262,7 +270,7 @@ class Executor:
         snapshot, plan = self._plan(statement, session)
         require_switch(snapshot, statement.span)
         sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
-        running = [source.id for source in sources if ingest_spec(snapshot, source) is not None]
+        running = [source.id for source in sources if is_running(snapshot, source)]
         return snapshot.epoch, take_hold(self._context, snapshot, running, session.timeout, self._wake)
 
     def _wake(self) -> None:
@@ -390,6 +398,11 @@ def _log_commit(plan: Plan, operation: Operation, epoch: int) -> None:
 
 def _whole(block: Block, statement: ast.Statement) -> ast.UnsafeBlock:
     return ast.UnsafeBlock(statements=tuple(block.statements), reason=block.reason, span=statement.span)
+
+
+def _put(plan: Plan) -> list[ObjectRecord]:
+    changes = plan.operation.changes if plan.operation is not None else ()
+    return [change.record for change in changes if isinstance(change, PutObject)]
 
 
 def _rows(changes: tuple[ObjectChange, ...]) -> Table:

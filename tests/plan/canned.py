@@ -99,6 +99,7 @@ class CannedWorld:
     commits: list[CommittedRanges] = field(default_factory=list)
     running: dict[str, str] = field(default_factory=dict)
     dialect: str = "spark"
+    shares_sources: bool = True
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
     asked: list[Request] = field(default_factory=list)
@@ -117,7 +118,10 @@ class CannedWorld:
     def plan(self, text: str) -> Plan:
         """The plan of one statement. Raises SqlError located in the text."""
         try:
-            return self.asking(lower(parse_statement(text), self.snapshot, query_dialect=self.dialect))
+            statement = parse_statement(text)
+            return self.asking(
+                lower(statement, self.snapshot, query_dialect=self.dialect, shares_sources=self.shares_sources)
+            )
         except SqlError as error:
             raise error.located(text) from error
 
@@ -156,7 +160,8 @@ class CannedWorld:
         for change in changes:
             if isinstance(change, PutSplitStates):
                 # What a statement sets is not moved on by commits from before it.
-                self.moved = {split: at for split, at in self.moved.items() if split not in change.states}
+                names = {*change.states, *(f"{change.fragment}/{split}" for split in change.states)}
+                self.moved = {split: at for split, at in self.moved.items() if split not in names}
 
     def read_on(self, source: str, **to: int) -> None:
         """The source's reader reads on to these offsets (``new_0=7`` is split ``new:0``), and its log says so."""
@@ -250,8 +255,8 @@ class CannedWorld:
                 if path not in self.checkpoints:
                     raise SqlError(FILE_UNREADABLE, f"cannot read checkpoint {path!r}: there is no such folder")
                 return self.checkpoints[path]
-            case ReadPositions(source_id=source_id):
-                return self._positions(source_id)
+            case ReadPositions(source_id=source_id, fragment=fragment):
+                return self._positions(source_id, fragment)
             case ReadHistoryGround(source_id=source_id):
                 ground = self._positions(source_id)
                 return replace(ground, pieces=dict(self.pieces), reader_epoch=self.reader_epoch)
@@ -315,17 +320,19 @@ class CannedWorld:
             return SinkLook(missing=f'topic "{options["topic"]}"', hint="create the topic first, or name another one")
         return self.target
 
-    def _positions(self, source_id: int) -> Positions:
+    def _positions(self, source_id: int, fragment: str | None = None) -> Positions:
         record = self.snapshot.get(source_id)
         assert isinstance(record, SourceRecord)
         kind = connector(record.connector)
         states: dict[str, SplitState] = {}
-        stored = self.snapshot.states(ingest_fragment(source_id))
+        fragment = fragment or ingest_fragment(source_id)
+        stored = self.snapshot.states(fragment)
         for split, row in stored.items():
             if row.state == FORGOTTEN:
                 continue
             state = kind.decode_state(split, row.state)
-            states[split] = replace(state, offset=self.moved.get(split, state.offset))
+            key = split if record.is_shared else f"{fragment}/{split}"
+            states[split] = replace(state, offset=self.moved.get(key, state.offset))
         forgotten = frozenset(split for split, row in stored.items() if row.state == FORGOTTEN)
         return Positions(
             states=states,
