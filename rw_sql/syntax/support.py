@@ -78,6 +78,8 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
             return f"SHOW CREATE {statement.kind}", "SHOW MATERIALIZED VIEWS lists what there is"
         case ast.Wait() if statement.kind == "INDEX":
             return "WAIT INDEX", "FLUSH waits for every running dependent"
+        case ast.CreateSource() if statement.cdc_table is not None:
+            return "CREATE SOURCE ... FROM a CDC source", "let Debezium write the table to a Kafka topic; read that"
         case ast.CreateTable() if statement.engine is not None:
             return "ENGINE", "leave ENGINE out: tables are Delta tables"
         case ast.CreateTable() if statement.webhook is not None or _connector(statement) == "webhook":

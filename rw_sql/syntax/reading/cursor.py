@@ -91,7 +91,7 @@ _LONGEST_OPERATOR = 4
 class Cursor:
     """Reads tokens ``[at, last)`` one after the other. ``ended`` is the token that stands for their end."""
 
-    __slots__ = ("at", "depth", "ended", "has_lambda", "last", "mentioned", "tokens")
+    __slots__ = ("at", "closed", "depth", "ended", "has_lambda", "last", "mentioned", "tokens")
 
     def __init__(self, tokens: Sequence[Token], at: int, last: int, ended: Token) -> None:
         self.tokens = tokens
@@ -99,6 +99,8 @@ class Cursor:
         self.last = last
         self.ended = ended
         self.depth = 0
+        self.closed = -1
+        """Where a bracket ended that no field may follow."""
         self.mentioned: list[Token] = []
         """The first words of the column names met so far."""
         self.has_lambda = False

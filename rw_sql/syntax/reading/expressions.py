@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rw_sql.syntax.names import RESERVED
 from rw_sql.syntax.reading.forms import FORMS, FormReader
 from rw_sql.syntax.reading.types import LITERALS
 from rw_sql.syntax.reading.words import (
     AT,
     BETWEEN,
+    CONDITIONS,
     INFIX,
     IS,
     LIKE,
@@ -20,11 +23,15 @@ from rw_sql.syntax.reading.words import (
     ORDERED_BY_ONE,
     OTHER,
     POSTFIX,
+    PREFIXES,
     SIGN,
     STRING_PREFIXES,
     WORD_POWERS,
 )
 from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD, Token
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 _BEHIND_QUERIES = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH"})
 
@@ -58,7 +65,7 @@ class ExpressionReader(FormReader):
     def _is_field(self) -> bool:
         """Whether a field of the value before may follow: ``(a).b``, ``f(x).b``, ``a[1].b``."""
         before, field = self.tokens[self.at - 1], self.peek(1)
-        if before.text not in (")", "]") or field.kind not in (WORD, QUOTED, BACKQUOTED):
+        if self.at == self.closed or before.text not in (")", "]") or field.kind not in (WORD, QUOTED, BACKQUOTED):
             return False
         return field.kind != WORD or field.upper not in RESERVED or field.start == self.peek().end
 
@@ -104,6 +111,7 @@ class ExpressionReader(FormReader):
             self.expect_sign("(")
             self.query_or_expressions()
             self.expect_sign(")")
+            self.closed = self.at
         elif word == "BETWEEN":
             self.operators(BETWEEN)
             self.expect("AND")
@@ -114,7 +122,7 @@ class ExpressionReader(FormReader):
         elif word == "COLLATE":
             self.dotted_name()
         elif word == "OPERATOR":
-            self._qualified_operator()
+            self._qualified_operator(INFIX)
             self.operators(power)
         elif word in LIKES or word == "SIMILAR":
             if word == "SIMILAR":
@@ -145,13 +153,13 @@ class ExpressionReader(FormReader):
             self.expression()
         self.expect_sign("]")
 
-    def _qualified_operator(self) -> None:
+    def _qualified_operator(self, known: Container[str]) -> None:
         self.expect_sign("(")
         if self.is_name():
             self.name()
             self.expect_sign(".")
         operator = self.operator()
-        if operator not in INFIX:
+        if operator not in known:
             self.fail("an operator")
         self.at += len(operator)
         self.expect_sign(")")
@@ -188,7 +196,7 @@ class ExpressionReader(FormReader):
         elif operator in ("+", "-"):
             self.at += 1
             self.operators(SIGN)
-        elif operator in ("~", "@", "!", "|/", "||/", "!!"):
+        elif operator in PREFIXES and operator not in ("+", "-"):
             self.at += len(operator)
             self.operators(OTHER)
         elif operator == "|":
@@ -277,14 +285,16 @@ class ExpressionReader(FormReader):
             self.at += 2
             form(self)
             self.expect_sign(")")
+            if word in CONDITIONS:
+                self.closed = self.at
         elif word == "OPERATOR":
             self.at += 1
-            self._qualified_operator()
+            self._qualified_operator(PREFIXES)
             self.operators(OTHER)
         elif word in ("LEFT", "RIGHT", "WINDOW"):
             self.at += 1
             self._call(self.tokens[self.at - 1])
-        elif word in RESERVED:
+        elif word in RESERVED or word == "INTERVAL":
             self.refuse(f"syntax error at or near {self.peek().text}", self.peek())
         else:
             self._name_or_call()
@@ -333,7 +343,7 @@ class ExpressionReader(FormReader):
         self.expect_sign("(")
         if not self.take_sign(")"):
             _ = self.take("DISTINCT") or self.take("ALL")
-            self.comma_separated(self._argument)
+            self._arguments()
             if self.take("ORDER", "BY"):
                 self.comma_separated(self.order_item)
             _ = self.take("IGNORE", "NULLS") or self.take("RESPECT", "NULLS")
@@ -361,13 +371,23 @@ class ExpressionReader(FormReader):
             else:
                 self.name()
 
-    def _argument(self) -> None:
-        self.take("VARIADIC")
+    def _arguments(self) -> None:
+        while True:
+            is_variadic = self._argument()
+            if not self.take_sign(","):
+                return
+            if is_variadic:
+                self.refuse("VARIADIC argument must be the last", self.tokens[self.at - 1])
+
+    def _argument(self) -> bool:
+        """Moves behind an argument; tells whether it is VARIADIC."""
+        is_variadic = self.take("VARIADIC")
         if self.is_name() and self.peek(1).text in ("=", ":") and self.peek(2).text in (">", "="):
             first, second = self.peek(1), self.peek(2)
             if first.end == second.start and first.text + second.text in ("=>", ":="):
                 self.at += 3
         self.wildcard_or_expression()
+        return is_variadic
 
     def wildcard_or_expression(self) -> None:
         """``*``, ``t.*``, ``(expression).*`` or an expression."""

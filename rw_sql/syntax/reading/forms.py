@@ -143,6 +143,8 @@ class FormReader(TypeReader):
     def _overlay(self) -> None:
         self.expression()
         if self.take_sign(","):
+            self.expression()
+            self.expect_sign(",")
             self.comma_separated(self.expression)
             return
         self.expect("PLACING")
@@ -172,6 +174,12 @@ class FormReader(TypeReader):
         if not self.is_sign(")"):
             self.query_or_expressions()
 
+    def _quantified(self) -> None:
+        if self.word() in ("SELECT", "WITH", "VALUES"):
+            message = "ANY, SOME and ALL take no query: write IN (query), or compare with its max or min"
+            self.refuse(message, self.peek())
+        self.comma_separated(self.expression)
+
     def _struct(self) -> None:
         if not self.is_sign(")"):
             self.comma_separated(self._struct_value)
@@ -195,5 +203,5 @@ FORMS: dict[str, Callable[[FormReader], None]] = {
     "ROW": FormReader._row,
     "ARRAY": FormReader._array_of,
     "STRUCT": FormReader._struct,
-    **dict.fromkeys(QUANTIFIERS, FormReader._array_of),
+    **dict.fromkeys(QUANTIFIERS, FormReader._quantified),
 }

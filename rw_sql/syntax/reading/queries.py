@@ -207,9 +207,12 @@ class QueryReader(ReshapingReader):
         else:
             self.take("ALL")
         begun, before = self.at, len(self.mentioned)
-        self.comma_separated(self._item)
-        if not self.within:
-            self._refuse_columns_of_nothing(begun, before)
+        star = self._items()
+        if self._lacks_from():
+            if star is not None:
+                self.refuse("SELECT * with no tables specified is not valid", star)
+            if not self.within:
+                self._refuse_columns_of_nothing(begun, before)
         if self.take("FROM"):
             self.comma_separated(self._table_and_joins)
             while self.word() == "LATERAL" and self.word(1) == "VIEW":
@@ -225,22 +228,39 @@ class QueryReader(ReshapingReader):
         if self.take("QUALIFY"):
             self.expression()
 
-    def _refuse_columns_of_nothing(self, begun: int, before: int) -> None:
-        """Raises SqlError INVALID_EXPRESSION if the list from token ``begun`` on names a column and no FROM follows."""
+    def _items(self) -> Token | None:
+        """Moves behind the list of SELECT; returns the first ``*`` or ``t.*`` in it."""
+        star = None
+        while True:
+            item = self.peek()
+            if self._item() and star is None:
+                star = item
+            if not self.take_sign(","):
+                return star
+
+    def _lacks_from(self) -> bool:
+        """Whether the list of SELECT ended, and what follows it is no FROM."""
         after = self.peek()
         is_word = after.kind == WORD and (after.upper in RESERVED or after.upper == "EMIT") and after.upper != "FROM"
-        if self.has_lambda or not (is_word or after is self.ended or after.text == ")"):
+        return is_word or after is self.ended or after.text == ")"
+
+    def _refuse_columns_of_nothing(self, begun: int, before: int) -> None:
+        """Raises SqlError INVALID_EXPRESSION if the list from token ``begun`` on names a column."""
+        if self.has_lambda:
             return
         parameters = self.arrow_parameters(begun)
         for column in self.mentioned[before:]:
             if column.value not in parameters:
                 self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column)
 
-    def _item(self) -> None:
+    def _item(self) -> bool:
+        """Moves behind an item of SELECT; tells whether it is ``*`` or ``t.*``."""
+        if self.wildcard():
+            return True
         self.wildcard_or_expression()
         before = self.tokens[self.at - 1]
         if before.text == "*" and before.kind not in (STRING, QUOTED):
-            return
+            return False
         if self.take("AS"):
             if self.is_sign("("):
                 self.in_parentheses(self.name)
@@ -251,6 +271,7 @@ class QueryReader(ReshapingReader):
             if before.kind == STRING and self.word() in _UNITS:
                 self.fail("AS")
             self.at += 1
+        return False
 
     def _is_alias(self) -> bool:
         token = self.peek()
@@ -268,7 +289,7 @@ class QueryReader(ReshapingReader):
             self.in_parentheses(self._grouping_set)
 
     def _group_item(self) -> None:
-        if self.take("GROUPING", "SETS"):
+        if self.take("GROUPING", "SETS") or (self.peek(1).text == "(" and self.take_one("ROLLUP", "CUBE")):
             self.in_parentheses(self._grouping_set)
         else:
             self.expression()
@@ -406,7 +427,7 @@ class QueryReader(ReshapingReader):
     def _table_function(self) -> None:
         self.at += 1
         if not self.is_sign(")"):
-            self.comma_separated(self._argument)
+            self._arguments()
         self.expect_sign(")")
         self.take("WITH", "ORDINALITY")
 

@@ -107,10 +107,11 @@ class ReshapingReader(ExpressionReader):
 
     def _repeated(self) -> None:
         if self.take_sign("{"):
-            low = self._count()
-            if not self.take_sign(",") and not low:
-                self.fail("a number")
-            self._count()
+            is_low = self._count()
+            if not is_low or self.is_sign(","):
+                self.expect_sign(",")
+                if not self._count() and not is_low:
+                    self.fail("a number")
             self.expect_sign("}")
         elif not (self.take_sign("*") or self.take_sign("+")):
             self.take_sign("?")
@@ -118,8 +119,11 @@ class ReshapingReader(ExpressionReader):
         self.take_sign("?")
 
     def _count(self) -> bool:
-        if self.peek().kind != NUMBER:
+        number = self.peek()
+        if number.kind != NUMBER:
             return False
+        if not number.text.isdigit() or int(number.text) >= 1 << 32:
+            self.refuse(f"invalid repetition: {number.text}", number)
         self.at += 1
         return True
 

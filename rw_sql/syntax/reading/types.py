@@ -69,6 +69,12 @@ class TypeReader(Cursor):
 
     def data_type(self) -> None:
         """Moves behind a type. Raises SqlError INVALID_EXPRESSION, UNSUPPORTED_TYPE."""
+        self._data_type()
+        before, after = self.tokens[self.at - 1], self.peek()
+        if before.text == ">" and after.start == before.end and after.text in _STUCK_TO:
+            self.refuse(f"a blank is missing between > and {after.text}", after)
+
+    def _data_type(self) -> None:
         self.deeper()
         token = self.peek()
         if token.kind != WORD and not self.is_name():
@@ -82,13 +88,13 @@ class TypeReader(Cursor):
             self._close()
         elif word == "array" and following.text == "<":
             self.at += 2
-            self.data_type()
+            self._data_type()
             self._close()
         elif word == "map" and following.text in ("<", "("):
             self.at += 2
-            self.data_type()
+            self._data_type()
             self.expect_sign(",")
-            self.data_type()
+            self._data_type()
             self.expect_sign(">" if following.text == "<" else ")")
         elif word not in _NAMES:
             near = near_names(word, _NAMES)
@@ -108,7 +114,7 @@ class TypeReader(Cursor):
     def _struct_field(self) -> None:
         self.name()
         self.take_sign(":")
-        self.data_type()
+        self._data_type()
 
     def _close(self) -> None:
         self.expect_sign(">")
@@ -141,6 +147,8 @@ class TypeReader(Cursor):
         return number
 
 
+_STUCK_TO = frozenset("<>=*/~!@#%^&|`?")
+"""Signs that a > before them would be one operator with."""
 _FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _WITH_SCALE = frozenset({"numeric", "decimal", "dec"})
 _WITH_COLLATION = frozenset({"string", "varchar", "char"})

@@ -46,6 +46,7 @@ INFIX = {
     **dict.fromkeys(("*", "/", "%"), TIMES),
     "^": POWER,
 }
+PREFIXES = frozenset({"+", "-", "~", "@", "!", "|/", "||/", "!!"})
 LIKES = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
 UNITS = frozenset(["YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"])
 UNITS = UNITS | {unit + "S" for unit in UNITS}
@@ -67,6 +68,8 @@ NO_COLUMNS = frozenset({
 """Names that are values without a table."""
 ORDERED_BY_ONE = frozenset({"PERCENTILE_CONT", "PERCENTILE_DISC", "APPROX_PERCENTILE", "MODE"})
 QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
+CONDITIONS = QUANTIFIERS | {"EXISTS"}
+"""Forms that are true or false: none of their values has fields."""
 
 
 WORD_POWERS = {

@@ -18,6 +18,7 @@ from rw_sql.syntax.rendering.parts import (
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import (
+        CdcTable,
         CreateConnection,
         CreateMaterializedView,
         CreateSecret,
@@ -37,7 +38,7 @@ def create_source(s: CreateSource) -> str:
         clauses.add(include_text(include))
     clauses.listed("WITH", options_text(s.options))
     add_format(clauses, s.format)
-    return clauses.text()
+    return _add_cdc_table(clauses, s.cdc_table).text()
 
 
 def create_table(s: CreateTable) -> str:
@@ -53,12 +54,15 @@ def create_table(s: CreateTable) -> str:
     add_format(clauses, s.format)
     if s.query is not None:
         clauses.add(f"AS {s.query.text}")
-    if s.cdc_table is not None:
-        clauses.add(f"FROM {name_text(s.cdc_table.source)} TABLE {literal(s.cdc_table.table)}")
+    _add_cdc_table(clauses, s.cdc_table)
     if s.webhook is not None:
         secret = f" SECRET {name_text(s.webhook.secret)}" if s.webhook.secret is not None else ""
         clauses.add(f"VALIDATE{secret} AS {s.webhook.signature.text}")
     return clauses.add(f"ENGINE = {s.engine}" if s.engine is not None else "").text()
+
+
+def _add_cdc_table(clauses: Clauses, table: CdcTable | None) -> Clauses:
+    return clauses.add(f"FROM {name_text(table.source)} TABLE {literal(table.table)}" if table is not None else "")
 
 
 def create_connection(s: CreateConnection) -> str:

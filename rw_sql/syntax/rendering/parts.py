@@ -108,13 +108,15 @@ def parameter_text(values: Sequence[ParameterValue]) -> str:
 
 def column_text(column: ColumnDefinition) -> str:
     """A column with its constraints."""
-    text = f"{quoted(column.name)} {canonical_type(column.data_type)}"
+    others = column.other_constraints
+    is_collated = bool(others) and others[0].startswith("COLLATE ")
+    text = " ".join([quoted(column.name), canonical_type(column.data_type), *others[:is_collated]])
     if column.generated is not None:
         text += f" AS {column.generated.text}"
     if column.default is not None:
         text += f" DEFAULT {column.default.text}"
     text += given(column.is_not_null, "NOT NULL") + given(column.is_primary_key, "PRIMARY KEY")
-    return " ".join([text, *column.other_constraints])
+    return " ".join([text, *others[is_collated:]])
 
 
 def constraint_text(constraint: TableConstraint) -> str:

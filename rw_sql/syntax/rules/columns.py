@@ -89,8 +89,12 @@ def columns(items: list[Item] | None = None) -> Columns:
 def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> ColumnDefinition:
     given: dict[str, Any] = {}
     others: list[str] = []
-    for word, value in constraints:
-        if word == "other_constraints":
+    for at, (word, value) in enumerate(constraints):
+        if word == "collation":
+            if at:
+                raise SqlError(SYNTAX_ERROR, "COLLATE stands right behind the type", span=value.span)
+            others.append("COLLATE " + ".".join(quoted(part) for part in value.parts))
+        elif word == "other_constraints":
             if value in others:
                 raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" has {value} twice', span=name.span)
             others.append(value)
@@ -164,8 +168,8 @@ def on_change(on: Token, event: Token, action: str) -> str:
     return f"{on.upper} {event.upper} {action}"
 
 
-def collation(name: Name) -> tuple[str, str]:
-    return "other_constraints", "COLLATE " + ".".join(quoted(part) for part in name.parts)
+def collation(name: Name) -> tuple[str, Name]:
+    return "collation", name
 
 
 def named_constraint(name: Token, constraint: tuple[str, Any]) -> tuple[str, str]:

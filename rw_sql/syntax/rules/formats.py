@@ -32,7 +32,7 @@ def require_format(connector: str, given: FormatEncode | None, *, is_source: boo
         raise SqlError(SYNTAX_ERROR, "key encode clause is not supported in source schema", span=given.span)
     fixed = _fixed(connector, is_source=is_source)
     if fixed is not None:
-        if given is not None and (given.format, given.encode) != fixed and not _is_bytes(connector, given):
+        if given is not None and not _is_fixed(connector, given, fixed):
             kind = "CDC" if "-cdc" in connector else connector
             raise SqlError(
                 SYNTAX_ERROR,
@@ -56,5 +56,6 @@ def _fixed(connector: str, *, is_source: bool) -> tuple[str, str] | None:
     return _FIXED.get(connector)
 
 
-def _is_bytes(connector: str, given: FormatEncode) -> bool:
-    return connector == "nexmark" and (given.format, given.encode) == ("PLAIN", "BYTES")
+def _is_fixed(connector: str, given: FormatEncode, fixed: tuple[str, str]) -> bool:
+    written = (given.format, given.encode)
+    return not given.options and (written == fixed or (connector == "nexmark" and written == ("PLAIN", "BYTES")))

@@ -146,7 +146,10 @@ def option(key: Token, value: OptionValue | Name) -> Option:
         value = _named(key, value)
     elif key.value == "connection":
         raise SqlError(SYNTAX_ERROR, "expected the name of a connection", span=value.span or key.span)
-    elif key.value != "backfill_order" and isinstance(value, WordValue) and value.text not in _WORDS:
+    elif key.value == "backfill_order":
+        if not isinstance(value, WordValue) or value.text in _WORDS:
+            raise SqlError(SYNTAX_ERROR, "expected backfill order strategy", span=value.span or key.span)
+    elif isinstance(value, WordValue) and value.text not in _WORDS:
         raise SqlError(SYNTAX_ERROR, f"expected a concrete value, found: {value.text}", span=key.span)
     return Option(key=key.value, value=value, span=joined(key.span, value.span) if value.span.end else key.span)
 
@@ -161,7 +164,11 @@ def _named(key: Token, written: Name) -> OptionValue:
         return ConnectionValue(connection=written, span=written.span)
     if key.value == "backfill_order" and str(written) in _BACKFILL_ORDERS:
         return WordValue(text=written.last, span=written.span)
-    if len(written.parts) == 1 and written.span.end - written.span.start > len(written.last):
+    if (
+        key.value != "backfill_order"
+        and len(written.parts) == 1
+        and written.span.end - written.span.start > len(written.last)
+    ):
         return TextValue(text=written.last, span=written.span)
     raise SqlError(
         SYNTAX_ERROR,
@@ -270,6 +277,9 @@ def numbers(*tokens: Token) -> tuple[int, ...]:
 
 
 def parameter_values(*values: Any) -> tuple[Any, ...]:
+    for value in values[1:]:
+        if isinstance(value, WordValue) and value.text == "default":
+            raise SqlError(SYNTAX_ERROR, "expected parameter list value, found: default", span=value.span)
     return values
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.rules.columns import Columns
     from rw_sql.syntax.scan import Token
     from rw_sql.syntax.statements.common import (
+        CdcTable,
         FormatEncode,
         IncludeColumn,
         Name,
@@ -58,6 +59,7 @@ def create_source(
     include: tuple[IncludeColumn, ...],
     options: tuple[Option, ...],
     format_encode: FormatEncode | None,
+    cdc_table: CdcTable | None,
 ) -> CreateSource:
     connector = connector_of(options) or ""
     if connector == "webhook":
@@ -69,7 +71,10 @@ def create_source(
         )
     if "-cdc" in connector and (columns.columns or columns.untyped or columns.constraints):
         raise SqlError(SYNTAX_ERROR, "CDC source cannot define columns and constraints", span=name.span)
-    require_format(connector, format_encode, is_source=True)
+    if cdc_table is None:
+        require_format(connector, format_encode, is_source=True)
+    elif format_encode is not None:
+        raise SqlError(SYNTAX_ERROR, "FORMAT comes from the CDC source", span=format_encode.span)
     require_types(columns.untyped)
     return CreateSource(
         name=name,
@@ -83,6 +88,7 @@ def create_source(
         include=include,
         options=options,
         format=format_encode,
+        cdc_table=cdc_table,
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import SYNTAX_ERROR, SqlError
+from rw_sql.errors import INVALID_EXPRESSION, SYNTAX_ERROR, SqlError
 from rw_sql.syntax.rules.columns import NO_COLUMNS, one_of
 from rw_sql.syntax.rules.formats import connector_of, require_format
 from rw_sql.syntax.rules.parts import dropped, expression, query
 from rw_sql.syntax.rules.source import require_types
-from rw_sql.syntax.statements.common import DataType, Query, Statement
+from rw_sql.syntax.scan import QUOTED, WORD, scan
+from rw_sql.syntax.statements.common import CdcTable, DataType, Query, Statement
 from rw_sql.syntax.statements.table import (
     AlterTableAddConstraint,
     AlterTableColumn,
@@ -18,7 +19,6 @@ from rw_sql.syntax.statements.table import (
     AlterTableRenameColumn,
     AlterTableRenameConstraint,
     AlterTableWatermark,
-    CdcTable,
     CreateTable,
     DropTable,
     RefreshTable,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.rules.columns import Columns
     from rw_sql.syntax.scan import Token
     from rw_sql.syntax.statements.common import (
+        Expression,
         FormatEncode,
         IncludeColumn,
         Name,
@@ -71,6 +72,8 @@ def create_table(
         raise SqlError(
             SYNTAX_ERROR, "VALIDATE is only supported for tables created with webhook source", span=name.span
         )
+    if webhook is not None:
+        _require_call(webhook.signature)
     if columns.watermarks and asked is not None:
         raise SqlError(
             SYNTAX_ERROR,
@@ -134,6 +137,21 @@ def webhook(text: Token | None = None) -> Webhook | None:
 
 def webhook_with_secret(secret: Name, text: Token) -> Webhook:
     return Webhook(signature=expression(text), secret=secret)
+
+
+def _require_call(signature: Expression) -> None:
+    """Raises SqlError INVALID_EXPRESSION for any expression but one call: ``f(…)``."""
+    parts = scan(signature.text)[:-1]
+    at = 1
+    while at + 1 < len(parts) and parts[at].text == ".":
+        at += 2
+    is_call = parts[0].kind in (WORD, QUOTED) and at < len(parts) and parts[at].text == "("
+    depth = 0
+    for part in parts[at:-1]:
+        depth += (part.text == "(") - (part.text == ")")
+        is_call = is_call and depth > 0
+    if not is_call:
+        raise SqlError(INVALID_EXPRESSION, "expected a function call: secure_compare(...)", span=signature.span)
 
 
 def engine(name: Token | None = None) -> str | None:

@@ -20,6 +20,7 @@ from rw_sql.syntax.statements.alter import (
     AlterSwap,
 )
 from rw_sql.syntax.statements.common import (
+    CdcTable,
     ColumnDefinition,
     ConnectionValue,
     DataType,
@@ -131,7 +132,6 @@ from rw_sql.syntax.statements.table import (
     AlterTableRenameConstraint,
     AlterTableUnsafeSet,
     AlterTableWatermark,
-    CdcTable,
     CreateTable,
     DropTable,
     RefreshTable,

@@ -163,6 +163,15 @@ class FormatEncode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CdcTable:
+    """``FROM source TABLE 'schema.table'``: one table out of a CDC source."""
+
+    source: Name
+    table: str
+    span: Span = at()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDefinition:
     """A column of a source or table; ``generated`` holds the expression of ``AS expr``.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rw_sql.errors import Span
 from rw_sql.syntax.statements.common import (
+    CdcTable,
     ColumnDefinition,
     FormatEncode,
     IncludeColumn,
@@ -24,7 +25,7 @@ from rw_sql.syntax.statements.common import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSource(Statement):
-    """``CREATE SOURCE [IF NOT EXISTS] n [(columns)] [INCLUDE …] [WITH (…)] [FORMAT … ENCODE …]``.
+    """``CREATE SOURCE [IF NOT EXISTS] n [(columns)] [INCLUDE …] [WITH (…)] [FORMAT … ENCODE …] [FROM s TABLE 't']``.
 
     ``wildcard`` is the place of ``*`` among the columns; ``watermarks`` holds one at most.
     """
@@ -40,6 +41,7 @@ class CreateSource(Statement):
     include: tuple[IncludeColumn, ...] = ()
     options: tuple[Option, ...] = ()
     format: FormatEncode | None = None
+    cdc_table: CdcTable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

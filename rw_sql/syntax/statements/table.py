@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rw_sql.errors import Span
 from rw_sql.syntax.statements.common import (
+    CdcTable,
     ColumnDefinition,
     DataType,
     Expression,
@@ -18,17 +18,7 @@ from rw_sql.syntax.statements.common import (
     Statement,
     TableConstraint,
     Watermark,
-    at,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdcTable:
-    """``FROM source TABLE 'schema.table'``: one table out of a CDC source."""
-
-    source: Name
-    table: str
-    span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
