@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 FORMATS = ("NATIVE", "NONE", "DEBEZIUM", "DEBEZIUM_MONGO", "MAXWELL", "CANAL", "UPSERT", "PLAIN")
 ENCODES = ("AVRO", "TEXT", "BYTES", "CSV", "PROTOBUF", "JSON", "TEMPLATE", "PARQUET", "NATIVE", "NONE")
 INCLUDED = (
-    "key", "partition", "offset", "timestamp", "header", "payload", "file", "subject", "message_id_data", "attributes",
-    "database_name", "schema_name", "table_name", "collection_name",
+    "key", "partition", "offset", "timestamp", "header", "payload", "topic", "file", "subject", "message_id_data",
+    "attributes", "database_name", "schema_name", "table_name", "collection_name",
 )  # fmt: skip
 
 
