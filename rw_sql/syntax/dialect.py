@@ -46,21 +46,23 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     waits for: run the result in append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for what
     Spark would do differently, naming it.
     """
-    from sqlglot import exp, parse_one
-    from sqlglot.errors import SqlglotError
+    from sqlglot import ErrorLevel, exp, parse_one
+    from sqlglot.errors import SqlglotError, UnsupportedError
 
     try:
         tree = parse_one(query.text, read="risingwave")
     except (SqlglotError, RecursionError) as error:
         raise SqlError(
-            INVALID_EXPRESSION,
-            "this query cannot be read as RisingWave's SQL",
+            NOT_SUPPORTED,
+            "this query cannot be translated from RisingWave's SQL to Spark's",
             hint="SET query_dialect = 'spark' takes Spark's SQL",
             span=query.span,
         ) from error
+    writer = _Writer(query)
+    if isinstance(tree, exp.Values):
+        writer.refuse("VALUES as a query", "write SELECT 1 AS a UNION ALL SELECT 2", tree)
     if not isinstance(tree, exp.Query):
         raise SqlError(INVALID_EXPRESSION, "this is not a query", span=query.span)
-    writer = _Writer(query)
     writer.name_columns(tree)
     tree = writer.rewrite_windows(tree)
     writer.check(tree)
@@ -71,7 +73,17 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
             node.replace(replacement)
     if is_emit_on_window_close and writer.time_column is None:
         writer.refuse("EMIT ON WINDOW CLOSE without TUMBLE or HOP", "group by a window's window_start", tree)
-    return SparkQuery(text=tree.sql(dialect="spark"), tables=tables_of(tree), time_column=writer.time_column)
+    try:
+        # A writer that only warned would leave a clause out, and the rest would mean something else.
+        text = tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
+    except UnsupportedError as error:
+        raise SqlError(
+            NOT_SUPPORTED,
+            "this query has a clause that has no equal in Spark",
+            hint="SET query_dialect = 'spark' takes Spark's own SQL",
+            span=query.span,
+        ) from error
+    return SparkQuery(text=text, tables=tables_of(tree), time_column=writer.time_column)
 
 
 _LITERAL_INTERVAL = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
@@ -301,6 +313,8 @@ class _Writer:
                 self.refuse("-> as a result", "write ->> for the text of it", node)
             case exp.JSONExtract() | exp.JSONExtractScalar() if _json_path(node) is None:
                 self.refuse("-> with anything but a constant key", None, node)
+            case exp.WindowSpec() if node.args.get("exclude") is not None:
+                self.refuse("EXCLUDE in a window's frame", None, node)
             case exp.Unnest() | exp.Lateral() | exp.Values():
                 self.refuse(_spoken(type(node).__name__), None, node)
 
