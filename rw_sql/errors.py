@@ -74,6 +74,7 @@ NOT_IN_A_BLOCK = ErrorCode("RW331", "25001", "the statement cannot run inside of
 BLOCK_ABORTED = ErrorCode("RW332", "25P02", "the block is aborted")
 BLOCK_LEFT_OPEN = ErrorCode("RW333", "25000", "a script ends inside of a block")
 CANNOT_UNDO = ErrorCode("RW330", "55000", "the operation cannot be undone")
+CANNOT_REWIND = ErrorCode("RW334", "55000", "the source cannot be rewound to that operation")
 CHECKPOINT_IN_USE = ErrorCode("RW321", "55006", "a job runs on the checkpoint, or may be running")
 CHECKPOINT_UNFINISHED = ErrorCode("RW322", "55000", "a batch or a rewrite of the checkpoint is not finished")
 CANNOT_MOVE_SOURCE = ErrorCode("RW323", "0A000", "the source's position cannot be set")

@@ -155,8 +155,46 @@ class ParameterRecord:
     kind: str = field(default="parameter", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindRecord:
+    """The newest REWIND of a source: it goes back to just before ``operation``, and is itself the one with ``epoch``.
+
+    What reads the source runs again once the owner has carried it out.
+    """
+
+    id: int
+    name: str
+    source_id: int
+    operation: int
+    epoch: int
+    kind: str = field(default="rewind", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildRecord:
+    """A view that is being made anew while its old rows serve: what takes their place once it has caught up.
+
+    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`.
+    """
+
+    id: int
+    name: str
+    view_id: int
+    generation: int
+    histories: tuple[str, ...] = ()
+    kind: str = field(default="rebuild", init=False)
+
+
 ObjectRecord = (
-    SourceRecord | MaterializedViewRecord | SinkRecord | ConnectionRecord | SecretRecord | PauseRecord | ParameterRecord
+    SourceRecord
+    | MaterializedViewRecord
+    | SinkRecord
+    | ConnectionRecord
+    | SecretRecord
+    | PauseRecord
+    | ParameterRecord
+    | RewindRecord
+    | RebuildRecord
 )
 
 
@@ -359,3 +397,36 @@ class Hold:
     expires_ms: int
     is_taken: bool = False
     is_released: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointDependent:
+    """A reader of a source, direct or through others, as it was at a rewind point.
+
+    ``version`` is that of its table with all up to ``batch`` in it, its newest committed batch (-1: none).
+    ``reads`` are (input, first version of its table that is not in it).
+    """
+
+    id: int
+    generation: int
+    version: int
+    batch: int
+    reads: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindPoint:
+    """What REWIND goes back to: a source and all that depends on it, just before an unsafe operation took hold.
+
+    Where there is none ``reason`` says why, and the rest is empty. ``states`` are the positions as the connector's
+    JSON; ``folder`` holds the copies of the dependents' checkpoints.
+    """
+
+    source_id: int
+    operation: int
+    made_ms: int
+    reason: str | None = None
+    folder: str = ""
+    log_version: int = -1
+    states: Mapping[str, str] = field(default_factory=dict)
+    dependents: tuple[PointDependent, ...] = ()

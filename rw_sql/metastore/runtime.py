@@ -6,15 +6,16 @@ others, so that a heartbeat every other second for days leaves a few dozen files
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rw_sql.metastore.projections import newest_rows
-from rw_sql.metastore.records import Hold, JobStatus, Lease, NotedPosition, Run
+from rw_sql.metastore.records import Hold, JobStatus, Lease, NotedPosition, PointDependent, RewindPoint, Run
 from rw_sql.metastore.table import Moved, StoredTable, join
 
 if TYPE_CHECKING:
@@ -262,6 +263,46 @@ class RuntimeFacts:
 
         self._holds().write(choose)
 
+    def write_rewind_points(self, points: Sequence[RewindPoint]) -> None:
+        """Adds rewind points, or why there is none."""
+        self._rewind_points().write(lambda _: [_point_row(point) for point in points])
+
+    def rewind_points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
+        """What is known of rewind points, oldest operation first; of one source, where it is given."""
+        rows = self._rewind_points().rows()
+        return tuple(
+            _point(rows[key])
+            for key in sorted(rows)
+            if not rows[key]["is_dropped"] and source_id in (None, rows[key]["source_id"])
+        )
+
+    def rewind_operations(self, source_id: int) -> frozenset[int]:
+        """The operations on a source of which it is known whether there is a rewind point."""
+        rows = self._rewind_points().rows()
+        return frozenset(operation for of_source, operation in rows if of_source == source_id)
+
+    def rewind_stamp(self) -> tuple[object, ...]:
+        """Objects that stay the same ones as long as no job has started and nothing was noted of rewinds."""
+        return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
+
+    def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:
+        """Forgets rewind points."""
+        keys = [(point.source_id, point.operation) for point in points]
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            return [{**present[key], "is_dropped": True} for key in keys if key in present]
+
+        self._rewind_points().write(choose)
+
+    def note_rewound(self, epoch: int, source_id: int) -> None:
+        """Says that a REWIND is carried out."""
+        row = {"epoch": epoch, "source_id": source_id, "done_ms": time.time_ns() // 1_000_000}
+        self._rewinds().write(lambda present: [] if (epoch,) in present else [row])
+
+    def rewound(self) -> frozenset[int]:
+        """The REWINDs that were carried out."""
+        return frozenset(row["epoch"] for row in self._rewinds().rows().values())
+
     def _by_job(self, rows: Mapping[_Key, _Row]) -> dict[str, dict[int, Run]]:
         cached = self._runs
         if cached is None or cached[0] is not rows:
@@ -289,6 +330,12 @@ class RuntimeFacts:
 
     def _holds(self) -> KeyedTable:
         return self._open("runtime_holds", ("hold", "source_id"), _unreleased)
+
+    def _rewind_points(self) -> KeyedTable:
+        return self._open("runtime_rewind_points", ("source_id", "operation"), _present)
+
+    def _rewinds(self) -> KeyedTable:
+        return self._open("runtime_rewinds", ("epoch",), _all)
 
     def _positions(self) -> KeyedTable:
         return self._open("runtime_positions", ("fragment", "split"), _all)
@@ -325,3 +372,37 @@ def _is_held(present: Lease | None, lease: Lease) -> bool:
 
 def _age(position: NotedPosition) -> tuple[int, int, int]:
     return position.epoch, position.run, position.log_version
+
+
+def _point_row(point: RewindPoint) -> _Row:
+    body = {
+        "log_version": point.log_version,
+        "states": dict(point.states),
+        "dependents": [asdict(dependent) for dependent in point.dependents],
+    }
+    return {
+        "source_id": point.source_id,
+        "operation": point.operation,
+        "reason": point.reason,
+        "folder": point.folder,
+        "body": json.dumps(body, separators=(",", ":"), ensure_ascii=False),
+        "made_ms": point.made_ms,
+        "is_dropped": False,
+    }
+
+
+def _point(row: _Row) -> RewindPoint:
+    body = json.loads(row["body"])
+    return RewindPoint(
+        source_id=row["source_id"],
+        operation=row["operation"],
+        made_ms=row["made_ms"],
+        reason=row["reason"],
+        folder=row["folder"],
+        log_version=body["log_version"],
+        states=body["states"],
+        dependents=tuple(
+            PointDependent(**{**found, "reads": tuple((id_, version) for id_, version in found["reads"])})
+            for found in body["dependents"]
+        ),
+    )

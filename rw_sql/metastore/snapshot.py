@@ -24,6 +24,8 @@ from rw_sql.metastore.records import (
     PauseRecord,
     PutObject,
     PutSplitStates,
+    RebuildRecord,
+    RewindRecord,
     SecretRecord,
     SinkRecord,
     SourceRecord,
@@ -118,6 +120,10 @@ class Snapshot:
     def all(self, kind: Literal["sink"]) -> tuple[SinkRecord, ...]: ...
     @overload
     def all(self, kind: Literal["pause"]) -> tuple[PauseRecord, ...]: ...
+    @overload
+    def all(self, kind: Literal["rebuild"]) -> tuple[RebuildRecord, ...]: ...
+    @overload
+    def all(self, kind: Literal["rewind"]) -> tuple[RewindRecord, ...]: ...
     @overload
     def all(self, kind: Literal["connection"]) -> tuple[ConnectionRecord, ...]: ...
     @overload

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.codec import before_from_json
+from rw_sql.plan.lower_undo import REWIND
 from rw_sql.plan.names import find_source
 from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.prediction import PredictedSplit, prediction_from_json
@@ -21,6 +22,8 @@ from rw_sql.plan.ranges import Spans, covered, uncovered, with_span
 from rw_sql.plan.readers import readers_of
 from rw_sql.plan.requests import Asking, committed_ranges, operations
 from rw_sql.plan.splits import split_order
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import RewindSource
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -32,6 +35,7 @@ AS_PREDICTED = "AS PREDICTED"
 PENDING = "PENDING"
 DIFFERS = "DIFFERS"
 CUT_SHORT = "CUT SHORT"
+TAKEN_BACK = "TAKEN BACK"
 NOT_PREDICTED = "NOT PREDICTED"
 UNBROKEN = "UNBROKEN"
 BROKEN = "BROKEN"
@@ -161,6 +165,7 @@ def _rows_of(fragment: str, source_id: int, all_records: Sequence[OperationRecor
     ]
     commits = yield from committed_ranges(source_id, fragment)
     observed, between = stretches(commits, [record.epoch for record in records])
+    back = taken_back(records)
     rows: list[tuple[object, ...]] = []
     for at, record in enumerate(records):
         later = [found.epoch for found in records[at + 1 :]]
@@ -169,12 +174,26 @@ def _rows_of(fragment: str, source_id: int, all_records: Sequence[OperationRecor
         came = {split for epoch, split in observed if epoch == record.epoch}
         for split in sorted(predicted.keys() | came, key=split_order):
             said_of, came_of = predicted.get(split), observed.get((record.epoch, split))
-            rows.append((*_row(record, split, said_of, came_of, bool(later)), fragment))
+            row = _row(record, split, said_of, came_of, bool(later))
+            rows.append((*row[:-1], TAKEN_BACK, fragment) if record.epoch in back else (*row, fragment))
     for split in sorted(between, key=split_order):
         repeated, left_out = between[split]
         status = UNBROKEN if (repeated, left_out) == (0, 0) else BROKEN
         rows.append((None, None, READING, split, "NONE", repeated, left_out, None, None, status, fragment))
     return rows
+
+
+def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
+    """The operations whose rows a later REWIND took back, by epoch."""
+    found: set[int] = set()
+    listed = sorted(records, key=lambda record: -record.epoch)
+    for record in listed:
+        # A REWIND that was itself taken back has taken nothing back.
+        if record.kind == REWIND and record.epoch not in found:
+            statement = parse_statement(record.statement)
+            if isinstance(statement, RewindSource):
+                found |= {other.epoch for other in listed if statement.operation <= other.epoch < record.epoch}
+    return frozenset(found)
 
 
 def _sets_states(record: OperationRecord, fragment: str) -> bool:

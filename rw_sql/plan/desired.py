@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.metastore.snapshot import Effect, fold
 from rw_sql.plan.definitions import (
     definition_of,
     reader_definition,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.sink_base import SinkShape
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord, PauseRecord
+    from rw_sql.metastore.records import ObjectRecord, PauseRecord, RebuildRecord
 
 
 def ingest_fragment(source_id: int) -> str:
@@ -128,6 +129,11 @@ class ViewSpec:
     inputs: tuple[ViewInput, ...]
     has_change_feed: bool = False
     readers: tuple[ReaderSpec, ...] = ()
+
+    @property
+    def writer(self) -> str:
+        """Who writes the view's table, whether it serves already or is still being made: its runs are one row."""
+        return view_job(self.view_id)
 
     @property
     def object_id(self) -> int:
@@ -279,6 +285,26 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
     )
 
 
+def rebuild_job(rebuild: RebuildRecord) -> str:
+    """The job of a view that is being made anew: ``mv-9.2`` makes the second one of view 9."""
+    return f"{view_job(rebuild.view_id)}.{rebuild.generation}"
+
+
+def job_object(job: str) -> int:
+    """The object that a job is for: 9 of ``mv-9`` and of ``mv-9.2``."""
+    return int(job.partition(".")[0].rpartition("-")[2])
+
+
+def rebuilt(snapshot: Snapshot) -> Snapshot:
+    """The catalog as it would be if every view that is being made anew served already."""
+    views: dict[int, ObjectRecord | None] = {}
+    for rebuild in snapshot.all("rebuild"):
+        view = snapshot.get(rebuild.view_id)
+        if isinstance(view, MaterializedViewRecord):
+            views[view.id] = replace(view, generation=rebuild.generation, histories=rebuild.histories)
+    return fold(snapshot, Effect(epoch=snapshot.epoch, actor="", objects=views)) if views else snapshot
+
+
 def reads_feed(snapshot: Snapshot, sink: SinkRecord) -> bool:
     """Whether a sink reads the change feed of its input: a view that replaces its rows, taken as it is."""
     inputs = [snapshot.get(id_) for id_ in sink.inputs]
@@ -315,6 +341,12 @@ def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dic
         if isinstance(record, MaterializedViewRecord) and not is_view_held(snapshot, record):
             view = view_spec(snapshot, record)
             wanted[view.job] = view
+    then = rebuilt(snapshot)
+    for rebuild in snapshot.all("rebuild"):
+        making = then.get(rebuild.view_id)
+        if isinstance(making, MaterializedViewRecord) and (only is None or making.id in only):
+            job = rebuild_job(rebuild)
+            wanted[job] = replace(view_spec(then, making), job=job)
     for record in _records(snapshot, "sink", only):
         if isinstance(record, SinkRecord) and (sink := sink_spec(snapshot, record)) is not None:
             wanted[sink.job] = sink

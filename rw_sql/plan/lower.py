@@ -18,6 +18,8 @@ from rw_sql.plan.lower_connection import (
 )
 from rw_sql.plan.lower_connector import lower_alter_connector
 from rw_sql.plan.lower_inject import lower_inject_source_offsets
+from rw_sql.plan.lower_rebuild import lower_rebuild_materialized_view
+from rw_sql.plan.lower_rewind import lower_rewind_source
 from rw_sql.plan.lower_secret import lower_alter_secret, lower_create_secret, lower_drop_secret
 from rw_sql.plan.lower_session import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.lower_set_connection import lower_alter_set_connection
@@ -93,10 +95,14 @@ def lower(
             return lower_unsafe_block(statement, snapshot, partial(lower, query_dialect=query_dialect))
         case ast.UndoOperation():
             return lower_undo_operation(statement, snapshot)
+        case ast.RewindSource():
+            return lower_rewind_source(statement, snapshot)
         case ast.CreateMaterializedView():
             return lower_create_materialized_view(statement, snapshot, query_dialect)
         case ast.DropMaterializedView():
             return lower_drop_materialized_view(statement, snapshot)
+        case ast.RebuildMaterializedView():
+            return lower_rebuild_materialized_view(statement, snapshot)
         case ast.CreateSink():
             return lower_create_sink(statement, snapshot, query_dialect)
         case ast.DropSink():

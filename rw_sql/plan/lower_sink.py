@@ -17,6 +17,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.plan.definitions import listed_options, option_text, sink_definition
+from rw_sql.plan.lower_rebuild import require_not_rebuilding
 from rw_sql.plan.lower_source import drop_plan, nothing
 from rw_sql.plan.names import RELATION_KINDS, find_relation, find_sink, object_name, require_free
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, sink_options
@@ -42,6 +43,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
         return nothing(statement, name, f'sink "{name}" already exists')
     require_free(snapshot, statement.name)
     given = yield from _input(statement, snapshot, query_dialect)
+    require_not_rebuilding(snapshot, given.inputs, statement.name.span)
     kind_name, shape = check_sink(snapshot, statement, given)
     options = plan_options(snapshot, statement)
     target = yield from look_at_target(kind_name, options, shape)

@@ -211,6 +211,7 @@ def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]
         ForgetSplitStates(fragment=fragment, splits=tuple(snapshot.states(fragment))),
     ]
     changes += [DropObject(id=record.id) for record in snapshot.all("pause") if record.source_id == source.id]
+    changes += [DropObject(id=record.id) for record in snapshot.all("rewind") if record.source_id == source.id]
     return drop_plan(statement, snapshot, "DROP SOURCE", changes)
 
 
@@ -227,13 +228,17 @@ def drop_with_dependents(
             span=span,
             hint=f"drop them first, or use DROP {spoken(kind).upper()} {name} CASCADE",
         )
-    return [DropObject(id=record.id) for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
+    dropped = [record.id for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
+    rebuilds = [rebuild.id for rebuild in snapshot.all("rebuild") if rebuild.view_id in dropped]
+    return [DropObject(id=found) for found in (*rebuilds, *dropped)]
 
 
 def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
     """The plan of a DROP: one row per object that goes."""
     dropped = [snapshot.get(change.id) for change in changes if isinstance(change, DropObject)]
-    gone = tuple(record for record in dropped if record is not None and record.kind != "pause")
+    gone = tuple(
+        record for record in dropped if record is not None and record.kind not in ("pause", "rewind", "rebuild")
+    )
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),

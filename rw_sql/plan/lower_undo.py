@@ -40,10 +40,11 @@ from rw_sql.plan.requests import Asking, operations, positions, positions_before
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.names import quoted
 from rw_sql.syntax.statements import UndoOperation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.codec import BeforeImage
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 UNDO = "UNDO OPERATION"
 DISCOVERY = "DISCOVER SPLITS"
+REWIND = "REWIND SOURCE"
 
 Key = tuple[object, ...]
 """What an operation touches: an object, the hold of a source, the assignment or the position of a split."""
@@ -95,6 +97,8 @@ def _why_never(record: OperationRecord) -> str | None:
     """Why an operation of this kind can never be undone."""
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
+    if record.kind == REWIND:
+        return f"{REWIND} {quoted(record.objects[0])} TO OPERATION {record.epoch} takes it back, with the rows"
     if record.kind == UNDO and not changes_from_json(record.changes):
         return "what it put back lies in a checkpoint: INJECT CHECKPOINT OFFSETS moves that again"
     if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
@@ -148,7 +152,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking
     if record.kind == INJECT_CHECKPOINT:
         return (yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement))
     before = yield from _with_positions(record, snapshot)
-    back = _checked(statement, snapshot, changes_back(before))
+    back = checked(snapshot, changes_back(before), lambda why, hint: _refused(statement, why, hint))
     return (yield from _plan(statement, snapshot, record, before, back))
 
 
@@ -216,7 +220,9 @@ def _stood(row: StoredState, state: str, log_version: int) -> StoredState:
     return StoredState(fragment=row.fragment, split=row.split, state=state, epoch=row.epoch, log_version=log_version)
 
 
-def _checked(statement: UndoOperation, snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+def checked(
+    snapshot: Snapshot, changes: tuple[Change, ...], refused: Callable[[str, str | None], SqlError]
+) -> tuple[Change, ...]:
     """The changes, once the definitions they give back hold in today's catalog; what follows from those is made anew.
 
     A connection or secret that a definition names may have been dropped since, or made again under another id.
@@ -237,9 +243,9 @@ def _checked(statement: UndoOperation, snapshot: Snapshot, changes: tuple[Change
                 by_id[source.id] = made
         _require_used(then, by_id.values())
     except SqlError as error:
-        raise _refused(statement, error.message, error.hint) from error
+        raise refused(error.message, error.hint) from error
     except ValueError as error:
-        raise _refused(statement, str(error)) from error
+        raise refused(str(error), None) from error
     others = tuple(change for change in changes if not isinstance(change, PutObject))
     return (*others, *(PutObject(record=record) for record in by_id.values()))
 

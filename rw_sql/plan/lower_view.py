@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.plan.backfill import plan_histories, startup_of, view_options
+from rw_sql.plan.lower_rebuild import require_not_rebuilding
 from rw_sql.plan.lower_source import begin_reading, drop_plan, drop_with_dependents, nothing
 from rw_sql.plan.names import find_view, object_name, require_free
 from rw_sql.plan.plan import ObjectChange, Plan
@@ -48,6 +49,7 @@ def lower_create_materialized_view(
         query_dialect,
         closes_windows=statement.is_emit_on_window_close,
     )
+    require_not_rebuilding(snapshot, found.inputs, statement.name.span)
     history = yield from plan_histories(
         snapshot, found.inputs, given.startup, name, startup_of(statement), statement.name.span
     )

@@ -97,7 +97,7 @@ def moves_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) -> A
         if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
             raise LookupError(f"source {source_id} is not in the catalog")
         for reader in readers_of(snapshot, source) or (unread(source),):
-            moves.append((yield from _move_of(snapshot, then, reader, moved)))
+            moves.append((yield from move_of(snapshot, then, reader, moved)))
     return moves
 
 
@@ -106,8 +106,13 @@ def predictions(moves: Iterable[Move]) -> str:
     return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
 
 
-def _move_of(snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRecord) -> Asking[Move]:
-    """What becomes of one reader; looks at both the upstreams."""
+def move_of(
+    snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRecord, *, is_taken_back: bool = False
+) -> Asking[Move]:
+    """What becomes of one reader; looks at both the upstreams.
+
+    ``is_taken_back``: its rows go back with the positions, so that nothing is repeated or left out.
+    """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
     stands = yield from positions(source.id, fragment)
@@ -126,7 +131,10 @@ def _move_of(snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRe
         notices.append(doubt)
     old, new = dict(listed_options(definition_of(source))), dict(listed_options(definition_of(moved)))
     rows = preview_splits(kind, upstream, stands, target, left=left if left is not upstream else None)
-    notices += yield from effects_on_dependents(snapshot, reader, rows)
+    if is_taken_back:
+        rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
+    else:
+        notices += yield from effects_on_dependents(snapshot, reader, rows)
     preview = Preview(
         title=reader.label,
         epoch=snapshot.epoch,

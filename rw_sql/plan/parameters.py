@@ -37,6 +37,14 @@ def _seconds(text: str) -> str:
     raise ValueError("takes a time such as 60s, 500ms or 2min")
 
 
+def _count(text: str) -> str:
+    """A number of things, 0 to 1000."""
+    word = text.strip()
+    if word.isascii() and word.isdigit() and int(word) <= 1000:
+        return str(int(word))
+    raise ValueError("takes a number from 0 to 1000")
+
+
 def _yes(text: str) -> str:
     if text.strip().lower() in ("yes", "no"):
         return text.strip().lower()
@@ -57,6 +65,19 @@ SYSTEM_PARAMETERS = {
             default="false",
             doc="whether unsafe operations (UNSAFE SET, RESET SOURCE SPLITS, INJECT SOURCE OFFSETS) may run at all",
             read=_boolean,
+        ),
+        Parameter(
+            name="rewind_points",
+            default="5",
+            doc="how many rewind points a source keeps, the newest ones; 0 makes none",
+            read=_count,
+        ),
+        Parameter(
+            name="rewind_point_timeout",
+            default="5000ms",
+            doc="how long a source waits before it reads on for its readers to have all that it read before an unsafe "
+            "operation; where they do not, the operation has no rewind point",
+            read=_seconds,
         ),
     )
 }

@@ -17,6 +17,7 @@ from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, S
 from rw_sql.plan.checkpoint_requests import CheckpointRequest
 from rw_sql.plan.options import PlannedOptions
 from rw_sql.plan.ranges import LogPiece, ReadLife
+from rw_sql.plan.rewind_requests import RewindRequest
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -321,6 +322,7 @@ Request = (
     | MeasureLags
     | AnalyzeQuery
     | CheckpointRequest
+    | RewindRequest
 )
 
 T = TypeVar("T")

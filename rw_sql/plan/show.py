@@ -16,9 +16,11 @@ from rw_sql.plan.desired import (
     is_view_held,
     named_splits,
     own_inputs,
+    rebuild_job,
     sink_job,
     view_job,
 )
+from rw_sql.plan.lower_rewind import rewind_statement
 from rw_sql.plan.lower_undo import History, undo_statement
 from rw_sql.plan.names import (
     SCHEMA_ALIAS,
@@ -37,12 +39,13 @@ from rw_sql.plan.queries import schema_columns
 from rw_sql.plan.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
 from rw_sql.plan.requests import Asking, job_statuses, lags, metrics, operations
+from rw_sql.plan.rewind_requests import rewind_points
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import JobStatus
+    from rw_sql.metastore.records import JobStatus, OperationRecord, RewindPoint
     from rw_sql.syntax.statements import (
         Describe,
         ShowCreate,
@@ -268,6 +271,16 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
                 status.restarts if status else 0,
             )
         )
+    for rebuild in snapshot.all("rebuild"):
+        if _matches(statement, rebuild.name):
+            job = rebuild_job(rebuild)
+            status = statuses.get(job)
+            state = status.state if status else "WAITING"
+            reason = (status.reason if status else None) or "being rebuilt: the old rows serve until it has caught up"
+            told = (
+                (status.last_error, behind.get(job), status.run, status.restarts) if status else (None, None, None, 0)
+            )
+            rows.append((job, "materialized_view", rebuild.name, state, reason, *told))
     columns = (
         ("job", "STRING"),
         ("kind", "STRING"),
@@ -285,11 +298,13 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot) -> Asking[Plan]:
     """SHOW UNSAFE OPERATIONS [FOR n]: the audit, newest first. ``n`` may be a dropped source's name.
 
-    ``undo`` is the statement that would take an operation back; it says itself whether it can now.
+    ``undo`` is the statement that would take an operation back; it says itself whether it can now. ``rewind`` takes the
+    rows back too, where a rewind point was made.
     """
     name = object_name(statement.name) if statement.name else None
     records = yield from operations(is_unsafe=True, object_name=name)
     history = History.of(records)
+    points = yield from rewind_points()
     rows: list[tuple[object, ...]] = [
         (
             record.epoch,
@@ -303,6 +318,7 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
             record.duration_ms,
             record.plan,
             undo_statement(record, history),
+            _rewinds(snapshot, record, points),
         )
         for record in records
     ]
@@ -318,8 +334,20 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
         ("duration_ms", "BIGINT"),
         ("plan", "STRING"),
         ("undo", "STRING"),
+        ("rewind", "STRING"),
     )
     return _plan(statement, columns, rows)
+
+
+def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
+    """The statements that go back to just before an operation, rows included; None where there is no rewind point."""
+    sources = [
+        source
+        for point in points
+        if point.operation == record.epoch and point.reason is None
+        if isinstance(source := snapshot.get(point.source_id), SourceRecord)
+    ]
+    return "; ".join(rewind_statement(source, record.epoch) for source in sources) or None
 
 
 def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot) -> Asking[Plan]:

@@ -14,6 +14,7 @@ from rw_sql.metastore.records import (
     PauseRecord,
     PutObject,
     PutSplitStates,
+    RebuildRecord,
     SecretRecord,
     SinkRecord,
     SourceRecord,
@@ -95,6 +96,8 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.add(source_id)
             case MaterializedViewRecord(id=id_, inputs=inputs) | SinkRecord(id=id_, inputs=inputs):
                 ids.update(inputs, (id_,))
+            case RebuildRecord(view_id=view_id):
+                ids.add(view_id)
             case ConnectionRecord(id=id_) | SecretRecord(id=id_):
                 ids.update(user.id for user in snapshot.dependents_of(id_))
             case None:

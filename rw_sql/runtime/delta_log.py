@@ -28,6 +28,7 @@ class JobCommit:
     started at. ``batch`` is -1 for a fence, and ``done`` then is the newest batch of the generation before it (-1 where
     there is none): what a start needs to know never lies further back than the newest commit. ``generation`` is the
     checkpoint's (views only). ``lives`` are the cluster and the life (Kafka: topic id) that each split was read in.
+    ``rewind`` is the REWIND, by its epoch, for which the table was taken back to what it was; 0 in any other commit.
     """
 
     job: str
@@ -38,6 +39,7 @@ class JobCommit:
     ranges: dict[str, tuple[int, int]]
     done: int = -1
     lives: Mapping[str, Life] = field(default_factory=dict)
+    rewind: int = 0
 
     def life_of(self, split: str) -> Life:
         """The cluster and the life that a split was read in; None where the commit does not say."""
@@ -49,6 +51,8 @@ class JobCommit:
         body["generation"] = self.generation
         if self.batch < 0:
             body["done"] = self.done
+        if self.rewind:
+            body["rewind"] = self.rewind
         body["ranges"] = {split: list(bounds) for split, bounds in self.ranges.items()}
         if self.lives:
             by_life: dict[Life, list[str]] = {}
@@ -76,6 +80,7 @@ class JobCommit:
             generation=body["generation"],
             ranges=ranges,
             done=body.get("done", -1),
+            rewind=body.get("rewind", 0),
             lives={
                 split: (cluster, incarnation)
                 for cluster, incarnation, splits in body.get("lives", [])
@@ -149,6 +154,30 @@ def job_commit(actions: list[dict[str, Any]]) -> JobCommit | None:
 def job_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, JobCommit]]:
     """The jobs' commits, newest first, versions from the newest to ``down_to``."""
     for version, actions in commits(warehouse, table, down_to=down_to):
+        found = job_commit(actions)
+        if found is not None:
+            yield version, found
+
+
+def restored_version(actions: list[dict[str, Any]]) -> int | None:
+    """The version that a commit took the table back to; None for any other commit."""
+    for action in actions:
+        info = action.get("commitInfo")
+        if info is not None and info.get("operation") == "RESTORE":
+            version = info.get("operationParameters", {}).get("version")
+            return int(version) if version is not None else None
+    return None
+
+
+def standing_commits(warehouse: Warehouse, table: str) -> Iterator[tuple[int, JobCommit]]:
+    """As :func:`job_commits`, without those that a later RESTORE took back."""
+    below: int | None = None
+    for version, actions in commits(warehouse, table):
+        if below is not None and version > below:
+            continue
+        back_to = restored_version(actions)
+        if back_to is not None:
+            below = back_to
         found = job_commit(actions)
         if found is not None:
             yield version, found

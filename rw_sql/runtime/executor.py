@@ -59,6 +59,7 @@ _UNSAFE = (
     ast.SkipRecord,
     ast.UndoOperation,
     ast.UnsafeBlock,
+    ast.RewindSource,
     ast.InjectCheckpointOffsets,
 )
 
@@ -261,11 +262,11 @@ class Executor:
         raise AssertionError("the last attempt returns or raises")
 
     def _hold(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[Hold, ...]]:
-        """Stops the readers that a block moves, so that what its preview says of them holds when it is committed.
+        """Stops the readers that a block or a REWIND moves: what its preview says of them then holds at the commit.
 
-        Returns the epoch that this is for, with the holds; None for a statement that is no block.
+        Returns the epoch that this is for, with the holds; None for any other statement.
         """
-        if not isinstance(statement, ast.UnsafeBlock):
+        if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
         snapshot, plan = self._plan(statement, session)
         require_switch(snapshot, statement.span)

@@ -10,7 +10,16 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
-from rw_sql.plan.desired import ingest_fragment, named_splits, reads_feed, sink_job, view_job
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.plan.desired import (
+    ingest_fragment,
+    named_splits,
+    reads_feed,
+    rebuild_job,
+    rebuilt,
+    sink_job,
+    view_job,
+)
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.delta_log import added_rows, latest_version, read_actions
@@ -44,6 +53,12 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
     for view in snapshot.all("materialized_view"):
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
         behind[view_job(view.id)] = _rows_behind(context, snapshot, view.inputs, checkpoint)
+    then = rebuilt(snapshot)
+    for rebuild in snapshot.all("rebuild"):
+        making = then.get(rebuild.view_id)
+        if isinstance(making, MaterializedViewRecord):
+            checkpoint = context.warehouse.view_checkpoint(making.id, making.generation)
+            behind[rebuild_job(rebuild)] = _rows_behind(context, then, making.inputs, checkpoint)
     for sink in snapshot.all("sink"):
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
         is_feed = reads_feed(snapshot, sink)

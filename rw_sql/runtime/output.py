@@ -100,6 +100,15 @@ class JobOutput:
             table.alter.set_table_properties({CHANGE_FEED: "true"})
         return output
 
+    @staticmethod
+    def reopen(warehouse: Warehouse, path: str, *, job: str, run: int, epoch: int, generation: int = 1) -> JobOutput:
+        """As :meth:`open`, of a table that is there. Raises TableNotFoundError."""
+        output = JobOutput(
+            warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=DeltaTable(path)
+        )
+        output._fence()
+        return output
+
     def _version_of(self, batch: int) -> int:
         return (self.run << _RUN_SHIFT) + batch + 1
 
@@ -164,6 +173,28 @@ class JobOutput:
         self.table.update_incremental()
         if self.table.transaction_version(self.job) != version:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
+
+    def restore(self, version: int, *, rewind: int, done: int) -> int:
+        """Takes the table back to what it was at a version, for the REWIND with that epoch; the version after it.
+
+        ``done`` is the newest batch that the table holds then. Raises FencedError where another run took over.
+        """
+        self._require_turn(self._version_of(0))
+        commit = JobCommit(
+            job=self.job,
+            run=self.run,
+            epoch=self.epoch,
+            batch=-1,
+            generation=self.generation,
+            ranges={},
+            done=done,
+            rewind=rewind,
+        )
+        try:
+            self.table.restore(version, commit_properties=self._properties(self._version_of(0), commit))
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
+        return self.table.version()
 
     def require_turn(self, batch: int) -> None:
         """Raises FencedError where another run has taken over, or the batch is committed."""

@@ -22,6 +22,7 @@ from rw_sql.runtime.faults import fault
 from rw_sql.runtime.ingest import require_same, require_splits
 from rw_sql.runtime.job import StalledError, cause_line
 from rw_sql.runtime.lease import HEARTBEAT_SECONDS, is_orphaned, now_ms, renewed, try_take
+from rw_sql.runtime.rebuilding import swap_rebuilt
 from rw_sql.runtime.reconciler import Reconciler
 from rw_sql.runtime.sweep import sweep
 from rw_sql.runtime.world import World
@@ -182,6 +183,8 @@ class Owner:
             return
         self._tell_applied(reconciler.applied_epoch)
         self._discover(reconciler)
+        if swap_rebuilt(self._context):
+            return
         reconciler.wait_changed(LOOK_SECONDS)
 
     def _tell_applied(self, epoch: int) -> None:

@@ -9,7 +9,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.requests import CommittedRanges, Positions
-from rw_sql.runtime.delta_log import job_commits, latest_version
+from rw_sql.runtime.delta_log import job_commits, latest_version, standing_commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,11 +104,14 @@ def read_positions_before(
 
 
 def read_committed_ranges(warehouse: Warehouse, source: SourceRecord) -> tuple[CommittedRanges, ...]:
-    """What the commits of a source's log that are still there say was read, in the order of the log."""
+    """What the commits of a source's log that are still there say was read, in the order of the log.
+
+    Not those that a REWIND took back.
+    """
     table = warehouse.data(source.id, source.generation)
     found = [
         CommittedRanges(epoch=commit.epoch, ranges=commit.ranges, lives=commit.lives)
-        for _, commit in job_commits(warehouse, table)
+        for _, commit in standing_commits(warehouse, table)
         if commit.ranges
     ]
     return tuple(reversed(found))

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.plan.ranges import LogPiece, ReadLife, with_piece, with_span
-from rw_sql.runtime.delta_log import added_rows, commit_versions, commits, job_commit, latest_version, read_actions
+from rw_sql.runtime.delta_log import (
+    added_rows,
+    commit_versions,
+    commits,
+    job_commit,
+    latest_version,
+    read_actions,
+    restored_version,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +95,7 @@ def _fold(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> R
         versions = range(oldest, newest + 1)
     for version in versions:
         actions = read_actions(warehouse, table, version)
-        back_to = _restored(actions)
+        back_to = restored_version(actions)
         if back_to is not None:
             then = _fold(warehouse, table, ReadRanges(), back_to)
             lives, sparse, is_complete = dict(then.lives), set(then.sparse), then.is_complete
@@ -122,7 +130,7 @@ def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tupl
         bucket = _newest_bucket(actions, "add", None)
         if bucket is not None and bucket <= found.trimmed:
             break
-        if _restored(actions) is not None:
+        if restored_version(actions) is not None:
             break
         commit = job_commit(actions)
         # A commit without rows tells no bucket: it may be one of those whose rows are gone only where others are.
@@ -180,16 +188,6 @@ def _sparse_splits(commit: JobCommit, actions: list[dict[str, Any]]) -> set[str]
     moved = {split for split, (start, end) in commit.ranges.items() if end > start}
     rows = added_rows(actions)
     return moved if rows is None or rows < sum(end - start for start, end in commit.ranges.values()) else set()
-
-
-def _restored(actions: list[dict[str, Any]]) -> int | None:
-    """The version that a commit took the table back to; None for any other commit."""
-    for action in actions:
-        info = action.get("commitInfo")
-        if info is not None and info.get("operation") == "RESTORE":
-            version = info.get("operationParameters", {}).get("version")
-            return int(version) if version is not None else None
-    return None
 
 
 def _to_json(found: ReadRanges) -> str:

@@ -25,11 +25,12 @@ from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import Failure, StalledError, cause_line
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import FencedError
+from rw_sql.runtime.rewinding import Rewinding
 from rw_sql.runtime.sink import Sink
 from rw_sql.runtime.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from rw_sql.plan.desired import JobSpec
@@ -83,13 +84,19 @@ class Reconciler:
         self._slots: dict[str, JobSlot] = {}
         self._wanted_epoch = -1
         self._held: frozenset[str] = frozenset()
+        self._kept: frozenset[str] = frozenset()
+        self._desired: dict[str, JobSpec] = {}
+        self._desired_epoch = -1
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
+        self._rewinding = Rewinding(context, self.wake)
         self._turn = threading.Lock()
         # Held while what is wanted of a job changes, and while it is decided to try it again later.
         self._deciding = threading.Lock()
         self._is_closed = False
         self._has_reported = False
+        # Jobs that the catalog wants, and that stand still until a rewind point is made or a REWIND carried out.
+        self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
         """The newest epoch at which every job was as wanted."""
         self.acted_epoch = -1
@@ -109,15 +116,23 @@ class Reconciler:
     def _pass(self) -> None:
         snapshot = self._context.metastore.snapshot()
         held = held_jobs(self._context, snapshot)
-        if snapshot.epoch != self._wanted_epoch or held.keys() != self._held:
-            self._want({job: spec for job, spec in desired_jobs(snapshot).items() if job not in held})
-            self._wanted_epoch, self._held = snapshot.epoch, frozenset(held)
+        if snapshot.epoch != self._desired_epoch:
+            self._desired, self._desired_epoch = desired_jobs(snapshot), snapshot.epoch
+        wanted = self._desired
+        busy = self._busy()
+        withheld = self._rewinding.withheld(snapshot, busy) | _doubled(wanted, busy)
+        kept = withheld | held.keys()
+        if snapshot.epoch != self._wanted_epoch or kept != self._kept:
+            self._want({job: spec for job, spec in wanted.items() if job not in kept})
+            self._wanted_epoch, self._held, self._kept = snapshot.epoch, frozenset(held), frozenset(kept)
+            self._owed = withheld & wanted.keys()
         now = time.monotonic()
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Asked before the report is written: what counts as applied was reported.
         unsettled = frozenset(job_id for job_id, slot in self._slots.items() if not self._is_settled(slot))
+        unsettled |= self._owed | self._rewinding.owed
         self._report()
         self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
         if not unsettled:
@@ -128,6 +143,14 @@ class Reconciler:
         stopped = [hold for job, holds in held.items() if job not in self._slots for hold in holds if not hold.is_taken]
         if stopped:
             self._context.metastore.runtime.acknowledge_holds(stopped)
+
+    def _busy(self) -> dict[str, JobSpec | None]:
+        """The jobs that do not stand still, each with what runs of it."""
+        return {
+            job_id: slot.running.spec if slot.running is not None and not slot.is_working else None
+            for job_id, slot in self._slots.items()
+            if slot.running is not None or slot.is_working
+        }
 
     def _want(self, wanted: dict[str, JobSpec]) -> None:
         for job_id, spec in wanted.items():
@@ -286,6 +309,7 @@ class Reconciler:
         """
         with self._turn:
             self._is_closed = True
+        self._rewinding.stop()
         for slot in self._slots.values():
             if slot.work is not None:
                 wait([slot.work])
@@ -327,6 +351,17 @@ class Reconciler:
         return [
             slot.object_id for slot in self._slots.values() if isinstance(slot.wanted, IngestSpec) and not slot.is_final
         ]
+
+
+def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
+    """The jobs of views that another job still writes: the one that made them anew, before it lets them serve."""
+    found = set()
+    for job in busy:
+        serving, _, generation = job.partition(".")
+        spec = wanted.get(serving)
+        if generation and isinstance(spec, ViewSpec) and spec.generation == int(generation):
+            found.add(serving)
+    return frozenset(found)
 
 
 def _start(context: Context, spec: JobSpec) -> Job:

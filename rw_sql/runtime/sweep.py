@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.plan.desired import sink_job, view_job
+
 if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
     from rw_sql.runtime.context import Context
 
 
@@ -23,6 +27,7 @@ def sweep(context: Context, applied_epoch: int) -> None:
         id_ = name.rpartition("-")[2]
         if id_.isdigit() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
             warehouse.remove(f"{warehouse.uri}/checkpoints/{name}")
+    _sweep_generations(context, snapshot)
     gone = [
         job
         for job, status in context.metastore.runtime.job_statuses().items()
@@ -30,3 +35,24 @@ def sweep(context: Context, applied_epoch: int) -> None:
     ]
     if gone:
         context.metastore.runtime.drop_jobs(gone)
+
+
+def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
+    """Removes what views and sinks that were made anew have left: tables that nobody writes or can go back to.
+
+    Not the one that served last: somebody may still be reading it.
+    """
+    warehouse = context.warehouse
+    making = {(rebuild.view_id, rebuild.generation) for rebuild in snapshot.all("rebuild")}
+    points = context.metastore.runtime.rewind_points()
+    making |= {(found.id, found.generation) for point in points for found in point.dependents}
+    records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.all("materialized_view"), *snapshot.all("sink")]
+    for record in records:
+        if record.generation == 1 and not any(id_ == record.id for id_, _ in making):
+            continue
+        job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
+        for folder in (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}"):
+            for name in warehouse.list_names(folder):
+                is_kept = not name.isdigit() or (record.id, int(name)) in making
+                if not is_kept and record.generation - int(name) not in (0, 1):
+                    warehouse.remove(f"{folder}/{name}")

@@ -39,7 +39,7 @@ def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> No
         raise StalledError(
             f"CHECKPOINT lost: {spec.name} holds batch {done}, its checkpoint "
             f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
-            f"put the checkpoint back, or DROP MATERIALIZED VIEW {spec.name} and create it again"
+            f"put the checkpoint back, or REBUILD MATERIALIZED VIEW {spec.name}"
         )
 
 
@@ -74,13 +74,13 @@ class View:
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         fault("view.before_claim")
-        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        run = context.metastore.runtime.claim_run(spec.writer, snapshot.epoch, context.owner)
         fault("view.after_claim")
         output = JobOutput.open(
             context.warehouse,
             context.warehouse.data(spec.view_id, spec.generation),
             spec.schema,
-            job=spec.job,
+            job=spec.writer,
             run=run.run,
             epoch=run.epoch,
             generation=spec.generation,

@@ -36,6 +36,7 @@ from rw_sql.plan.requests import (
     SealSecret,
     drive,
 )
+from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints
 from rw_sql.runtime.analyze import analyze
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint, read_checkpoint_text
 from rw_sql.runtime.delta_log import latest_version
@@ -49,6 +50,7 @@ from rw_sql.runtime.positions import (
 )
 from rw_sql.runtime.progress import watermark_ms
 from rw_sql.runtime.read_ranges import held_pieces, read_ranges
+from rw_sql.runtime.rewind_answers import answer_rewind
 from rw_sql.runtime.secrets import read_secret, seal
 from rw_sql.runtime.text_files import read_text_file
 
@@ -141,6 +143,8 @@ class World:
                 return measure_lags(context, self._snapshot)
             case AnalyzeQuery():
                 return analyze(context.sessions, request)
+            case ReadRewindPoints() | LookAtRewind():
+                return answer_rewind(context, self._snapshot, request)
             case _:
                 return answer_checkpoint(request, context.sessions.running_query)
 

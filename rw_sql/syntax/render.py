@@ -117,7 +117,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.PauseAllSources: _with_reason("PAUSE ALL SOURCES"),
     ast.PauseSink: _named_with_reason("PAUSE SINK"),
     ast.PauseSource: _named_with_reason("PAUSE SOURCE"),
-    ast.RebuildMaterializedView: _named_with_reason("REBUILD MATERIALIZED VIEW"),
+    ast.RebuildMaterializedView: operate.rebuild_materialized_view,
     ast.Recover: _words("RECOVER"),
     ast.RefreshTable: _named("REFRESH TABLE"),
     ast.ReplaceSink: create.replace_sink,

@@ -49,6 +49,7 @@ from rw_sql.plan.requests import (
     Sample,
     SealSecret,
 )
+from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints, RewindLook
 from rw_sql.plan.steps import after
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint
 from rw_sql.syntax import parse_statement
@@ -56,7 +57,7 @@ from rw_sql.syntax import parse_statement
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.metastore.records import Change, Operation
+    from rw_sql.metastore.records import Change, Operation, RewindPoint
     from rw_sql.plan.plan import Plan
     from rw_sql.plan.requests import Asking, Request
 
@@ -102,6 +103,8 @@ class CannedWorld:
     shares_sources: bool = True
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
+    points: tuple[RewindPoint, ...] = ()
+    rewind_look: RewindLook = field(default_factory=lambda: RewindLook(tables=()))
     asked: list[Request] = field(default_factory=list)
 
     def put_topic(
@@ -291,6 +294,10 @@ class CannedWorld:
                 return {}
             case AnalyzeQuery():
                 return self.analysis
+            case ReadRewindPoints(source_id=source_id):
+                return tuple(point for point in self.points if source_id in (None, point.source_id))
+            case LookAtRewind():
+                return self.rewind_look
             case _:
                 # Checkpoints and what lies beside them are files: these are real.
                 return answer_checkpoint(request, self.running.get)

@@ -116,6 +116,10 @@ def skip_record(s: ast.SkipRecord) -> str:
     return f"SKIP RECORD AT {literal(s.split.id)} {s.offset} ON SOURCE {name_text(s.name)}{reason_text(s.reason)}"
 
 
+def rebuild_materialized_view(s: ast.RebuildMaterializedView) -> str:
+    return f"REBUILD MATERIALIZED VIEW {name_text(s.name)}{' CASCADE' if s.is_cascade else ''}{reason_text(s.reason)}"
+
+
 def rewind_source(s: ast.RewindSource) -> str:
     allow = f" ALLOW {', '.join(s.allow)}" if s.allow else ""
     return f"REWIND SOURCE {name_text(s.name)} TO OPERATION {s.operation}{allow}{reason_text(s.reason)}"

@@ -42,8 +42,8 @@ def drop_materialized_view(if_exists: bool | None, name: Name, is_cascade: bool 
     return DropMaterializedView(name=dropped(name), if_exists=bool(if_exists), is_cascade=bool(is_cascade))
 
 
-def rebuild_materialized_view(name: Name, reason: str | None) -> RebuildMaterializedView:
-    return RebuildMaterializedView(name=name, reason=reason)
+def rebuild_materialized_view(name: Name, is_cascade: bool | None, reason: str | None) -> RebuildMaterializedView:
+    return RebuildMaterializedView(name=name, is_cascade=bool(is_cascade), reason=reason)
 
 
 MATERIALIZED_VIEW_RULES: dict[str, Callable[..., Any]] = {

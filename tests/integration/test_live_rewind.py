@@ -1,0 +1,151 @@
+"""REWIND on a live session: views go back and on as if the operation had never been, whatever they are."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
+from tests.integration.attached import AttachedSession, produce_json, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+VIEWS = (
+    "CREATE MATERIALIZED VIEW m AS SELECT id, k FROM s",
+    "CREATE MATERIALIZED VIEW c AS SELECT k, count(*) AS n, sum(id) AS total FROM s GROUP BY k",
+    "CREATE MATERIALIZED VIEW j AS SELECT s.id AS id, t.id AS other FROM s JOIN t ON s.k = t.k",
+    "CREATE MATERIALIZED VIEW top AS SELECT id FROM m WHERE id >= 0",
+)
+
+Ids = Counter[int]
+
+
+def require(session: AttachedSession, of_s: Ids, of_t: Ids) -> None:
+    """The views are what a query over these records gives, each as often as it was delivered."""
+    session.run("FLUSH")
+    assert Counter(session.rows_of("m")) == Counter({(id_, id_ % 3): n for id_, n in of_s.items()})
+    assert Counter(session.rows_of("top")) == Counter({(id_,): n for id_, n in of_s.items()})
+    groups: dict[int, list[int]] = defaultdict(list)
+    for id_ in of_s.elements():
+        groups[id_ % 3].append(id_)
+    assert session.rows_of("c") == sorted((k, len(ids), sum(ids)) for k, ids in groups.items())
+    joined = Counter((a, b) for a in of_s.elements() for b in of_t.elements() if a % 3 == b % 3)
+    assert Counter(session.rows_of("j")) == joined
+
+
+def records(ids: Iterable[int]) -> list[dict[str, int]]:
+    """Records of these ids, of three keys."""
+    return [{"id": id_, "k": id_ % 3} for id_ in ids]
+
+
+def sent(folder: Path) -> Ids:
+    """What the sink has sent out, each as often as it did."""
+    return Counter(DeltaTable(str(folder / "archive")).to_pyarrow_table()["id"].to_pylist())
+
+
+def test_what_an_operation_brought_is_taken_back(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
+) -> None:
+    other = f"{topic_name}.other"
+    for topic in (topic_name, other):
+        create_topic(broker.bootstrap, topic, 1)
+    produce_json(broker.bootstrap, topic_name, records(range(12)))
+    produce_json(broker.bootstrap, other, records(range(100, 104)))
+    session.allow_unsafe()
+    for name, topic in (("s", topic_name), ("t", other)):
+        session.run(
+            f"CREATE SOURCE {name} (id INT, k INT) WITH (connector = 'kafka', topic = '{topic}', "
+            f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON"
+        )
+    session.run(
+        *VIEWS,
+        f"CREATE SINK archive FROM s WITH (connector = 'deltalake', location = '{tmp_path}/archive')",
+    )
+    of_s, of_t = Counter(range(12)), Counter(range(100, 104))
+    require(session, of_s, of_t)
+    # Five records are read again: they are in the rows, in the sums, and in the state of the join.
+    session.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s TO SHIFT -5 REASON 'meant the other source'")
+    operation = session.sql("SHOW UNSAFE OPERATIONS FOR s")[0].operation
+    wait_until(
+        lambda: session.sql("SHOW UNSAFE OPERATIONS FOR s")[0].rewind == f"REWIND SOURCE s TO OPERATION {operation}",
+        "the rewind point is made",
+    )
+    session.run("RESUME SOURCE s")
+    produce_json(broker.bootstrap, topic_name, records(range(12, 15)))
+    produce_json(broker.bootstrap, other, records([104, 105]))
+    of_s.update(range(12, 15))
+    of_t.update([104, 105])
+    require(session, of_s + Counter(range(7, 12)), of_t)
+    # While the source runs; what came since is not lost: it is read again.
+    out = of_s + Counter(range(7, 12))
+    assert sent(tmp_path) == out
+    with pytest.raises(SqlError, match='sink "archive" has sent out rows since'):
+        session.sql(f"REWIND SOURCE s TO OPERATION {operation}")
+    answers = session.sql(f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES REASON 'wrong source'")
+    assert (answers[0].change, answers[0].detail) == ("REWOUND", f"to just before operation {operation}")
+    preview = session.questions[-1].preview
+    assert "note: m: 8 rows are taken back, 12 stay" in preview
+    assert f"{topic_name}:0  15   12" in preview
+    rewind = session.sql("SHOW UNSAFE OPERATIONS FOR s")[0].operation
+    require(session, of_s, of_t)
+    produce_json(broker.bootstrap, topic_name, records(range(15, 20)))
+    produce_json(broker.bootstrap, other, records([106]))
+    of_s.update(range(15, 20))
+    of_t.update([106])
+    require(session, of_s, of_t)
+    # What a sink has sent stays; what is read again goes out again, and nothing is left out.
+    assert sent(tmp_path) == out + Counter(range(12, 20))
+    told = {row.operation: row.status for row in session.sql("SHOW SOURCE CONTINUITY s")}
+    assert (told[operation], told[rewind], told[None]) == ("TAKEN BACK", "AS PREDICTED", "UNBROKEN")
+    with pytest.raises(SqlError, match="takes it back, with the rows"):
+        session.sql(f"UNDO OPERATION {rewind}")
+    points = Metastore.open(session.warehouse).runtime.rewind_points()
+    assert [(point.operation, point.reason) for point in points] == [(operation, None), (rewind, None)]
+
+
+def test_a_view_is_made_anew_while_its_old_rows_serve(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, records(range(30)))
+    session.run(
+        f"CREATE SOURCE s (id INT, k INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW c AS SELECT k, count(*) AS n FROM s GROUP BY k",
+        "CREATE MATERIALIZED VIEW m AS SELECT id FROM s",
+        "CREATE MATERIALIZED VIEW top AS SELECT id FROM m WHERE id >= 10",
+        "FLUSH",
+    )
+    before = session.rows_of("c")
+    answers = session.sql("REBUILD MATERIALIZED VIEW c REASON 'try it'")
+    assert [(row.object, row.change) for row in answers] == [("c", "REBUILDING")]
+    with pytest.raises(SqlError, match='materialized view "top"'):
+        session.sql("REBUILD MATERIALIZED VIEW m")
+    session.run("REBUILD MATERIALIZED VIEW m CASCADE")
+    metastore = Metastore.open(session.warehouse)
+    seen: list[bool] = []
+
+    def have_caught_up() -> bool:
+        seen.append(session.rows_of("c") == before)
+        return not metastore.snapshot().all("rebuild")
+
+    wait_until(have_caught_up, "all three serve anew")
+    assert all(seen)
+    assert {view.generation for view in metastore.snapshot().all("materialized_view")} == {2}
+    produce_json(broker.bootstrap, topic_name, records(range(30, 36)))
+    session.run("FLUSH")
+    assert session.rows_of("c") == [(0, 12), (1, 12), (2, 12)]
+    assert session.rows_of("top") == [(id_,) for id_ in range(10, 36)]
+    assert {row.job.partition(".")[2] for row in session.sql("SHOW JOBS")} == {""}
+    wait_until(lambda: {job.state for job in session.jobs().values()} == {"RUNNING"}, "all run")

@@ -1,0 +1,136 @@
+"""Random lives of a source with views: read, moved, rewound, rewinds taken back, killed on the way. The rows tell."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.runtime import faults
+from rw_sql.runtime.rewind import carry_out
+from tests.runtime.mini_streams import MiniWarehouse, expected
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+REWIND_POINTS = (
+    "rewind.before_log",
+    "rewind.fenced",
+    "rewind.after_log",
+    "rewind.after_table",
+    "rewind.checkpoint_removed",
+    "rewind.checkpoint_copied",
+    "rewind.checkpoint_moved",
+    "rewind.after_checkpoint",
+    "rewind.before_note",
+    "rewind.after_note",
+)
+"""Where a REWIND is killed: between any two of its steps."""
+
+MAKING_POINTS = (
+    "rewind_point.before_copy",
+    "rewind_point.after_copy",
+    "rewind_point.before_note",
+    "rewind_point.after_note",
+)
+"""Where the making of a rewind point is."""
+
+SWAP_POINTS = ("rebuild.before_swap", "rebuild.after_swap")
+"""Where the end of a REBUILD is."""
+
+
+class Killed(BaseException):
+    """The end of this process, as far as its work is concerned."""
+
+
+def live_on(folder: Path, *, seed: int, length: int) -> Mapping[str, int]:
+    """One life. Raises AssertionError where log or views are not what they would be had the operations not been."""
+    lot = random.Random(seed)
+    mini = MiniWarehouse.at(folder / "warehouse")
+    for name in ("plain", "counts", "pairs"):
+        mini.create_view(name)
+    mini.create_view("plain_top", of="plain")
+    mini.run("ALTER SYSTEM SET rewind_point_timeout = '50ms'")
+    mini.ingest(lot.randrange(1, 6))
+    mini.read_views()
+    ids, at = list(range(mini.position())), mini.position()
+    points: dict[int, tuple[list[int], int]] = {}
+    counts: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(faults, "kill", _die)
+        for _ in range(length):
+            deed = lot.choice(["read", "move", "move", "rewind", "rewind"])
+            counts[deed] += 1
+            match deed:
+                case "read":
+                    batches = [lot.randrange(1, 5) for _ in range(lot.randrange(1, 3))]
+                    mini.ingest(*batches)
+                    ids += range(at, at + sum(batches))
+                    at += sum(batches)
+                    if lot.random() < 0.8:
+                        mini.read_views()
+                case "move":
+                    to = lot.randrange(0, at + 3)
+                    mini.run("PAUSE SOURCE s", f"INJECT SOURCE OFFSETS s VALUES ('1-0' = {to}) ALLOW DUPLICATES, GAPS")
+                    points[mini.epoch()] = (list(ids), at)
+                    at = to
+                    mini.settle()
+                    mini.run("RESUME SOURCE s")
+                    mini.ingest(3)
+                    ids += range(at, at + 3)
+                    at += 3
+                    mini.read_views()
+                case _:
+                    if points:
+                        target = lot.choice(sorted(points))
+                        now = (list(ids), at)
+                        back = points[target]
+                        try:
+                            mini.run(f"REWIND SOURCE s TO OPERATION {target}")
+                        except SqlError as error:
+                            if error.code != "RW334":
+                                raise
+                            counts["refused"] += 1
+                            continue
+                        points[mini.epoch()] = now
+                        ids, at = list(back[0]), back[1]
+                        counts["kills"] += _kill(mini, lot)
+                        mini.settle()
+            _require(mini, ids, at, f"seed {seed}, after {dict(counts)}", is_read=deed != "read")
+        mini.read_views()
+        _require(mini, ids, at, f"seed {seed}, at the end", is_read=True)
+    return dict(counts)
+
+
+def _die(name: str) -> None:
+    raise Killed(name)
+
+
+def _kill(mini: MiniWarehouse, lot: random.Random) -> int:
+    """Kills the process that carries a REWIND out, up to three times."""
+    kills = 0
+    (rewind,) = mini.context.metastore.snapshot().all("rewind")
+    for _ in range(lot.randrange(0, 4)):
+        faults.arm(f"{lot.choice(REWIND_POINTS)}@{lot.randrange(1, 3)}")
+        try:
+            carry_out(mini.context, mini.context.metastore.snapshot(), rewind)
+        except Killed:
+            kills += 1
+        else:
+            break
+        finally:
+            faults.arm("")
+    return kills
+
+
+def _require(mini: MiniWarehouse, ids: list[int], at: int, told: str, *, is_read: bool) -> None:
+    assert mini.log_ids() == sorted(ids), told
+    assert mini.position() == at, told
+    if is_read:
+        wanted = expected(ids)
+        assert {name: mini.rows(name) for name in wanted} == wanted, told
+        assert mini.rows("plain_top") == wanted["plain"], told

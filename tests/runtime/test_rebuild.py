@@ -1,0 +1,88 @@
+"""A view that is made anew serves once it has all that the old one has, and not before; what is left behind goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.metastore.records import JobStatus
+from rw_sql.plan.desired import rebuild_job
+from rw_sql.plan.lower_rebuild import SWAP
+from rw_sql.runtime import faults
+from rw_sql.runtime.rebuilding import swap_rebuilt
+from rw_sql.runtime.sweep import sweep
+from tests.runtime.mini_streams import MiniView, MiniWarehouse, expected
+from tests.runtime.rewind_sequences import SWAP_POINTS, Killed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_new(mini: MiniWarehouse) -> None:
+    """One run of the job that makes the view anew: it reads all there is."""
+    snapshot = mini.context.metastore.snapshot()
+    (rebuild,) = snapshot.all("rebuild")
+    (view,) = mini.views()
+    MiniView(mini.context, replace(view, generation=rebuild.generation)).run()
+    status = JobStatus(job=rebuild_job(rebuild), object_id=view.id, state="RUNNING", run=1)
+    mini.context.metastore.runtime.write_job_status([status])
+
+
+@pytest.mark.parametrize("point", SWAP_POINTS)
+def test_the_old_rows_serve_until_the_new_ones_have_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def die(name: str) -> None:
+        raise Killed(name)
+
+    monkeypatch.setattr(faults, "kill", die)
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    mini.create_view("counts")
+    mini.ingest(4, 6)
+    mini.read_views()
+    answer = mini.run("REBUILD MATERIALIZED VIEW counts REASON 'checkpoint lost'")
+    assert answer.rows[0][:2] == ("counts", "REBUILDING")
+    assert not swap_rebuilt(mini.context)
+    run_new(mini)
+    mini.ingest(5)
+    mini.read_views()
+    # The old one is ahead again.
+    assert not swap_rebuilt(mini.context)
+    assert mini.rows("counts") == expected(range(15))["counts"]
+    run_new(mini)
+    faults.arm(point)
+    with pytest.raises(Killed):
+        swap_rebuilt(mini.context)
+    faults.arm("")
+    # Whoever runs the jobs next does it, or finds it done.
+    assert swap_rebuilt(mini.context) == (point == "rebuild.before_swap")
+    assert not swap_rebuilt(mini.context)
+    (view,) = mini.views()
+    assert view.generation == 2
+    assert mini.rows("counts") == expected(range(15))["counts"]
+    operation = mini.context.metastore.operation(mini.epoch())
+    assert operation is not None
+    assert (operation.kind, operation.objects, operation.is_unsafe) == (SWAP, ("counts",), False)
+    mini.ingest(2)
+    mini.read_views()
+    assert mini.rows("counts") == expected(range(17))["counts"]
+
+
+def test_what_is_left_behind_goes_with_the_one_after(tmp_path: Path) -> None:
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    view = mini.create_view("counts")
+    mini.ingest(4)
+    mini.read_views()
+    warehouse = mini.context.warehouse
+    folders = (f"{warehouse.uri}/data/{view.id}", f"{warehouse.uri}/checkpoints/mv-{view.id}")
+    for served, kept in ((2, ["1", "2"]), (3, ["2", "3"])):
+        mini.run("REBUILD MATERIALIZED VIEW counts")
+        run_new(mini)
+        sweep(mini.context, mini.epoch())
+        assert swap_rebuilt(mini.context)
+        sweep(mini.context, mini.epoch())
+        assert mini.views()[0].generation == served
+        assert [sorted(warehouse.list_names(folder)) for folder in folders] == [kept, kept]
+    assert mini.rows("counts") == expected(range(4))["counts"]

@@ -1,0 +1,258 @@
+"""Rewind points and REWIND on real tables and checkpoints: what comes of it, also where it is killed on the way."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import JobStatus
+from rw_sql.runtime import faults
+from rw_sql.runtime.rewind import carry_out
+from rw_sql.runtime.rewind_points import least_needed_version
+from tests.runtime.mini_streams import MiniWarehouse, expected
+from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, Killed, live_on
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def made(folder: Path) -> MiniWarehouse:
+    """A source with four views, one of them on another."""
+    mini = MiniWarehouse.at(folder)
+    for name in ("plain", "counts", "pairs"):
+        mini.create_view(name)
+    mini.create_view("plain_top", of="plain")
+    return mini
+
+
+def inject(mini: MiniWarehouse, to: int) -> int:
+    """Moves the source, which is paused for it; the operation's number."""
+    mini.run("PAUSE SOURCE s", f"INJECT SOURCE OFFSETS s VALUES ('1-0' = {to}) ALLOW DUPLICATES, GAPS")
+    return mini.epoch()
+
+
+def require(mini: MiniWarehouse, ids: list[int]) -> None:
+    """All views hold what comes of these rows."""
+    assert mini.log_ids() == sorted(ids)
+    wanted = expected(ids)
+    assert {name: mini.rows(name) for name in wanted} == wanted
+    assert mini.rows("plain_top") == wanted["plain"]
+
+
+def moved_back(mini: MiniWarehouse) -> int:
+    """Ten rows are read; four of them again after an injection, and five more. The injection's number."""
+    mini.ingest(4, 6)
+    mini.read_views()
+    operation = inject(mini, 6)
+    mini.settle()
+    mini.run("RESUME SOURCE s")
+    mini.ingest(4, 5)
+    mini.read_views()
+    require(mini, [*range(10), *range(6, 15)])
+    return operation
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A warehouse whose source was moved back, and the operation that did it."""
+    folder = tmp_path_factory.mktemp("template") / "warehouse"
+    return folder, moved_back(made(folder))
+
+
+@pytest.fixture
+def operation(template: tuple[Path, int]) -> int:
+    return template[1]
+
+
+@pytest.fixture
+def mini(template: tuple[Path, int], tmp_path: Path) -> MiniWarehouse:
+    """A copy of that warehouse."""
+    shutil.copytree(template[0], tmp_path / "warehouse", copy_function=shutil.copy)
+    return MiniWarehouse.opened(tmp_path / "warehouse")
+
+
+def test_everything_goes_back_and_on_as_if_the_operation_had_never_been(mini: MiniWarehouse, operation: int) -> None:
+    answer = mini.run(f"REWIND SOURCE s TO OPERATION {operation} REASON 'wrong offset'")
+    assert answer.rows[0] == ("s", "REWOUND", f"to just before operation {operation}")
+    preview = mini.previews[-1]
+    assert "note: the log of s: 9 rows are taken back, 10 stay" in preview
+    assert "note: plain: 9 rows are taken back, 10 stay" in preview
+    assert "note: counts: goes back from 3 to 3 rows, each with the values that it had then" in preview
+    assert "1-0    15   10" in preview
+    assert "in all: DUPLICATES 0, GAP 0" in preview
+    rewind = mini.epoch()
+    mini.settle()
+    require(mini, list(range(10)))
+    assert mini.position() == 10
+    mini.ingest(3, 4)
+    mini.read_views()
+    require(mini, list(range(17)))
+    mini.ingest(1)
+    mini.read_views()
+    require(mini, list(range(18)))
+    table = mini.run("SHOW SOURCE CONTINUITY s")
+    rows = [dict(zip([name for name, _ in table.columns], row, strict=True)) for row in table.rows]
+    told = {row["operation"]: (row["status"], row["duplicates"], row["gaps"], row["first_after"]) for row in rows}
+    assert told[operation] == ("TAKEN BACK", None, None, None)
+    assert told[rewind] == ("AS PREDICTED", 0, 0, 10)
+    assert told[None] == ("UNBROKEN", 0, 0, None)
+
+
+def test_a_rewind_can_be_taken_back(mini: MiniWarehouse, operation: int) -> None:
+    mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    rewind = mini.epoch()
+    mini.settle()
+    mini.ingest(2)
+    mini.read_views()
+    with pytest.raises(SqlError, match=f"REWIND SOURCE s TO OPERATION {rewind} takes it back"):
+        mini.run(f"UNDO OPERATION {rewind}")
+    mini.run(f"REWIND SOURCE s TO OPERATION {rewind}")
+    mini.settle()
+    require(mini, [*range(10), *range(6, 15)])
+    mini.ingest(2)
+    mini.read_views()
+    require(mini, [*range(10), *range(6, 17)])
+    table = mini.run("SHOW SOURCE CONTINUITY s")
+    told = {row[0]: row[-2] for row in table.rows}
+    # What was taken back stands again.
+    assert (told[operation], told[rewind], told[None]) == ("AS PREDICTED", "TAKEN BACK", "UNBROKEN")
+
+
+@pytest.mark.parametrize("point", [*REWIND_POINTS, "rewind.fenced@3", "rewind.checkpoint_copied@4"])
+def test_killed_anywhere_it_is_carried_out_by_the_next_owner(
+    mini: MiniWarehouse, operation: int, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def die(name: str) -> None:
+        raise Killed(name)
+
+    monkeypatch.setattr(faults, "kill", die)
+    mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    snapshot = mini.context.metastore.snapshot()
+    (rewind,) = snapshot.all("rewind")
+    faults.arm(point)
+    with pytest.raises(Killed, match=point.partition("@")[0]):
+        carry_out(mini.context, snapshot, rewind)
+    faults.arm("")
+    mini.settle()
+    require(mini, list(range(10)))
+    mini.ingest(3, 4)
+    mini.read_views()
+    require(mini, list(range(17)))
+
+
+@pytest.mark.parametrize("point", MAKING_POINTS)
+def test_a_point_whose_making_is_killed_is_made_by_the_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    from rw_sql.runtime.rewind_points import make_points, wanted_points
+
+    def die(name: str) -> None:
+        raise Killed(name)
+
+    monkeypatch.setattr(faults, "kill", die)
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    mini.create_view("counts")
+    mini.ingest(10)
+    mini.read_views()
+    operation = inject(mini, 6)
+    wanted = wanted_points(mini.context, mini.context.metastore.snapshot(), mini.source)
+    assert [record.epoch for record in wanted] == [operation]
+    faults.arm(point)
+    with pytest.raises(Killed):
+        make_points(mini.context, mini.source, wanted, lambda: False)
+    faults.arm("")
+    mini.settle()
+    mini.run("RESUME SOURCE s")
+    mini.ingest(8)
+    mini.read_views()
+    mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    mini.settle()
+    assert mini.rows("counts") == expected(range(10))["counts"]
+
+
+def test_a_random_life_with_rewinds_and_kills(tmp_path: Path) -> None:
+    facts = live_on(tmp_path, seed=1, length=8)
+    assert min(facts["rewind"], facts["kills"]) >= 1
+
+
+def test_operations_on_the_same_rows_share_a_copy_and_old_points_go(tmp_path: Path) -> None:
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    mini.create_view("counts")
+    mini.run("ALTER SYSTEM SET rewind_points = 2")
+    mini.ingest(10)
+    mini.read_views()
+    first = inject(mini, 6)
+    mini.settle()
+    mini.run("INJECT SOURCE OFFSETS s VALUES ('1-0' = 7) ALLOW DUPLICATES")
+    second = mini.epoch()
+    mini.settle()
+    facts = mini.context.metastore.runtime
+    points = facts.rewind_points(mini.source.id)
+    assert [point.operation for point in points] == [first, second]
+    assert len({point.folder for point in points}) == 1
+    assert [dict(point.states) != {} for point in points] == [True, True]
+    assert least_needed_version(mini.context, mini.source.id) == points[0].log_version
+    mini.run("RESUME SOURCE s")
+    mini.ingest(5)
+    mini.read_views()
+    third = inject(mini, 9)
+    mini.settle()
+    assert [point.operation for point in facts.rewind_points(mini.source.id)] == [second, third]
+    listed = mini.run("SHOW UNSAFE OPERATIONS FOR s").rows
+    assert {row[0]: row[-1] for row in listed} == {
+        first: None,
+        second: f"REWIND SOURCE s TO OPERATION {second}",
+        third: f"REWIND SOURCE s TO OPERATION {third}",
+    }
+    with pytest.raises(SqlError, match=r"there is no rewind point: .* newer ones have taken its place") as caught:
+        mini.run(f"REWIND SOURCE s TO OPERATION {first}")
+    assert caught.value.code == "RW334"
+    assert f"rewind points of s: operation {second}, {third}" in (caught.value.hint or "")
+
+
+def test_a_view_that_has_not_read_all_leaves_the_operation_without_a_point(tmp_path: Path) -> None:
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    mini.create_view("counts")
+    mini.create_view("plain")
+    mini.run("ALTER SYSTEM SET rewind_point_timeout = '200ms'")
+    mini.ingest(10)
+    mini.read_views()
+    mini.ingest(5)
+    mini.read_views("plain")
+    operation = inject(mini, 6)
+    mini.settle()
+    with pytest.raises(SqlError, match="materialized view counts took too long to read and lacks"):
+        mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    # Of one that stands still it is known at once.
+    mini.run("ALTER SYSTEM SET rewind_point_timeout = '10min'")
+    view = mini.context.metastore.snapshot().find("materialized_view", "counts")
+    assert view is not None
+    stalled = JobStatus(job=f"mv-{view.id}", object_id=view.id, state="STALLED", reason="no disk")
+    mini.context.metastore.runtime.write_job_status([stalled])
+    mini.run("INJECT SOURCE OFFSETS s VALUES ('1-0' = 7) ALLOW DUPLICATES")
+    operation = mini.epoch()
+    mini.settle()
+    with pytest.raises(SqlError, match="materialized view counts was stalled and lacks what its inputs held"):
+        mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+
+
+def test_what_is_gone_is_said_beforehand(mini: MiniWarehouse, operation: int, tmp_path: Path) -> None:
+    before = mini.epoch()
+    mini.create_view("counts_late")
+    with pytest.raises(SqlError, match='materialized view "counts_late" was made after the operation'):
+        mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    mini.run("DROP MATERIALIZED VIEW counts_late")
+    (point,) = mini.context.metastore.runtime.rewind_points(mini.source.id)
+    counts = next(found for found in point.dependents if found.id == mini.views()[1].id)
+    shutil.rmtree(f"{mini.context.warehouse.uri}/checkpoints/{point.folder}/mv-{counts.id}")
+    with pytest.raises(SqlError, match='"counts" has no copy of its checkpoint any more'):
+        mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    with pytest.raises(SqlError, match="it did not move source"):
+        mini.run(f"REWIND SOURCE s TO OPERATION {before}")
+    with pytest.raises(SqlError, match="operation 999 does not exist"):
+        mini.run("REWIND SOURCE s TO OPERATION 999")
+    with pytest.raises(SqlError, match="ALLOW GAPS has no meaning here"):
+        mini.run(f"REWIND SOURCE s TO OPERATION {operation} ALLOW GAPS")
