@@ -213,6 +213,10 @@ class Connector(Protocol):
         """The next offset per split out of a Spark offset entry of this reader (one line of ``offsets/N``)."""
         ...
 
+    def write_positions(self, positions: Mapping[str, int]) -> str:
+        """The entry that :meth:`read_positions` reads: these splits and no others."""
+        ...
+
     def spark_packages(self) -> tuple[str, ...]:
         """``ivy://`` coordinates that ADD JAR must load before the first read; empty for a Python reader."""
         ...

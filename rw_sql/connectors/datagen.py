@@ -189,6 +189,10 @@ class DatagenConnector:
         """The next offset per split out of ``{"4-0":5}``."""
         return {split: int(offset) for split, offset in json.loads(source_offset).items()}
 
+    def write_positions(self, positions: Mapping[str, int]) -> str:
+        """``{"4-0":5}``."""
+        return json.dumps(dict(positions), separators=(",", ":"))
+
     def spark_packages(self) -> tuple[str, ...]:
         """None: the reader is Python."""
         return ()

@@ -239,6 +239,10 @@ class KafkaConnector:
         """The next offset per split out of ``{"orders":{"0":5}}``."""
         return kafka_reader.read_offsets(source_offset)
 
+    def write_positions(self, positions: Mapping[str, int]) -> str:
+        """``{"orders":{"0":5}}``."""
+        return kafka_reader.write_offsets(positions)
+
     def spark_packages(self) -> tuple[str, ...]:
         """Spark's Kafka reader. Its token provider comes by itself, as the newest that is published."""
         return (

@@ -46,6 +46,15 @@ def read_offsets(source_offset: str) -> dict[str, int]:
     }
 
 
+def write_offsets(positions: Mapping[str, int]) -> str:
+    """Spark's entry of these splits: ``{"orders":{"0":5}}``."""
+    topics: dict[str, dict[str, int]] = {}
+    for split, offset in positions.items():
+        topic, number = split_parts(split)
+        topics.setdefault(topic, {})[str(number)] = offset
+    return json.dumps(topics, separators=(",", ":"), ensure_ascii=False)
+
+
 def read_stream(
     spark: SparkSession,
     options: Mapping[str, str],

@@ -17,6 +17,7 @@ from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.requests import Asking, clock
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import render
+from rw_sql.syntax.queries import repeated_tables
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -70,6 +71,13 @@ def lower_create_materialized_view(
     for input_id in record.inputs:
         source = snapshot.get(input_id)
         if isinstance(source, SourceRecord) and not source.is_shared:
+            if source.name in repeated_tables(record.query):
+                raise SqlError(
+                    NOT_SUPPORTED,
+                    f'source "{source.name}" is not shared: a query can read it in one place only',
+                    span=statement.query.span,
+                    hint=f"make a view of it, or name it once: WITH one AS (SELECT * FROM {source.name}) SELECT …",
+                )
             changes += yield from begin_reading(snapshot, source, record, given.startup, statement.name.span)
     how = f"one row per ({', '.join(found.keys)})" if found.keys else "append-only"
     if history.offsets:

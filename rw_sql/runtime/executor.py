@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_SUPPORTED, SqlError
+from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, SqlError
 from rw_sql.metastore import ConcurrentCommit
-from rw_sql.metastore.records import PutObject, SourceRecord
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.explain import explain_table
 from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
 from rw_sql.plan.lower import lower
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Hold, ObjectRecord, Operation
+    from rw_sql.metastore.records import Hold, Operation
     from rw_sql.plan.gate import Question
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.owner import Owner
@@ -194,8 +194,6 @@ class Executor:
                 shares_sources=session.parameter("streaming_use_shared_source") == "true",
             )
         )
-        if any(isinstance(found, SourceRecord) and not found.is_shared for found in _put(plan)):
-            raise SqlError(NOT_SUPPORTED, "sources that are not shared cannot be read yet", span=statement.span)
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
@@ -399,11 +397,6 @@ def _log_commit(plan: Plan, operation: Operation, epoch: int) -> None:
 
 def _whole(block: Block, statement: ast.Statement) -> ast.UnsafeBlock:
     return ast.UnsafeBlock(statements=tuple(block.statements), reason=block.reason, span=statement.span)
-
-
-def _put(plan: Plan) -> list[ObjectRecord]:
-    changes = plan.operation.changes if plan.operation is not None else ()
-    return [change.record for change in changes if isinstance(change, PutObject)]
 
 
 def _rows(changes: tuple[ObjectChange, ...]) -> Table:

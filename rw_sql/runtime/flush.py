@@ -10,22 +10,26 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
-from rw_sql.metastore.records import SinkRecord, SourceRecord
-from rw_sql.plan.desired import holds_of, ingest_fragment, named_splits, reads_feed, sink_job, view_job
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.plan.desired import holds_of, is_view_held, named_splits, reads_feed, sink_job, view_job
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.rates import is_throttled, throttled_reason
+from rw_sql.plan.readers import readers_of
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.delta_log import commits, has_new_data
 from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
+from rw_sql.runtime.readers.positions import read_fragment_positions
 from rw_sql.runtime.sink import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-    from rw_sql.metastore.records import JobStatus, MaterializedViewRecord
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import JobStatus
+    from rw_sql.plan.readers import Reader
     from rw_sql.runtime.context import Context
 
 _LOOK_SECONDS = 0.05
@@ -132,20 +136,30 @@ class _Arrival:
         if is_throttled(source):
             self.notice = f"not waited for: {throttled_reason(source)}"
             return True
-        job = ingest_fragment(source.id)
+        stalls: dict[str, None] = {}
+        for reader in readers_of(snapshot, source):
+            if self._has_reader_arrived(snapshot, reader):
+                continue
+            status = _stalled(context, reader.job)
+            if status is None or (status.reason or "").startswith(DISCOVERING):
+                return False
+            stalls[status.reason or ""] = None
+        if stalls:
+            self.notice = f"stalled, not waited for: {'; '.join(stalls)}"
+        return True
+
+    def _has_reader_arrived(self, snapshot: Snapshot, reader: Reader) -> bool:
+        context, source = self.context, reader.source
         wanted = named_splits(snapshot, source, self.upstream.splits)
-        assigned = snapshot.splits(job)
+        assigned = snapshot.splits(reader.fragment)
         if any(split not in assigned for split in wanted):
             self._discover()
-        else:
-            states = read_positions(context.warehouse, context.metastore, snapshot, source).states
-            if all(self._has_arrived(states.get(split), self.upstream.splits[split]) for split in wanted):
-                return True
-        status = _stalled(context, job)
-        if status is None or (status.reason or "").startswith(DISCOVERING):
             return False
-        self.notice = f"stalled, not waited for: {status.reason}"
-        return True
+        if source.is_shared:
+            states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+        else:
+            states = read_fragment_positions(context.warehouse, snapshot, source, reader.fragment).states
+        return all(self._has_arrived(states.get(split), self.upstream.splits[split]) for split in wanted)
 
     def _has_arrived(self, state: SplitState | None, seen: UpstreamSplit) -> bool:
         if state is None or identity_status(state, seen) != OK:
@@ -184,10 +198,14 @@ def _flush_reader(
     wanted: dict[str, int] = {}
     for input_id in reader.inputs:
         record = snapshot.get(input_id)
+        if isinstance(record, SourceRecord) and not record.is_shared:
+            continue  # what it has read of that was waited for with the source
         table = context.warehouse.data(input_id, getattr(record, "generation", 1))
         last = _last_data_version(context, table)
         if last >= 0:
             wanted[str(DeltaTable(table).metadata().id)] = last
+    if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
+        return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
     is_feed = isinstance(reader, SinkRecord) and reads_feed(snapshot, reader)
     stall: list[JobStatus] = []
 

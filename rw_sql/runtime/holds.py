@@ -8,8 +8,8 @@ import uuid
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
-from rw_sql.metastore.records import Hold
-from rw_sql.plan.desired import ingest_fragment
+from rw_sql.metastore.records import Hold, SourceRecord
+from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.lease import is_held, is_process_alive, now_ms, process_start, this_machine
 
@@ -43,8 +43,9 @@ def held_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Hold, ...
     found: dict[str, tuple[Hold, ...]] = {}
     for hold in context.metastore.runtime.holds():
         if is_in_force(hold, snapshot, is_local=context.warehouse.is_local):
-            job = ingest_fragment(hold.source_id)
-            found[job] = (*found.get(job, ()), hold)
+            source = snapshot.get(hold.source_id)
+            for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
+                found[reader.job] = (*found.get(reader.job, ()), hold)
     return found
 
 

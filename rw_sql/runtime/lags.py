@@ -12,19 +12,22 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.desired import (
-    ingest_fragment,
     named_splits,
+    own_inputs,
+    reader_fragment,
     reads_feed,
     rebuild_job,
     rebuilt,
     sink_job,
     view_job,
 )
+from rw_sql.plan.readers import readers_of
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.delta_log import added_rows, latest_version, read_actions
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
+from rw_sql.runtime.readers.positions import read_fragment_positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
+    from rw_sql.plan.readers import Reader
     from rw_sql.runtime.context import Context
 
 LOOK_SECONDS = 2.0
@@ -43,16 +47,23 @@ _MOST_VERSIONS = 1000
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
     """Records a source is behind its upstream, rows a view is behind its inputs; None where nobody can tell soon."""
     behind: dict[str, int | None] = {}
+    own: dict[str, int | None] = {}
     sources = [source for source in snapshot.all("source") if snapshot.readers_of(source.id)]
     looks = _looks(context, snapshot, sources)
     for source in sources:
         upstream = looks.get(source.id)
-        behind[ingest_fragment(source.id)] = (
-            None if upstream is None else _records_behind(context, snapshot, source, upstream)
-        )
+        for reader in readers_of(snapshot, source):
+            lag = None if upstream is None else _records_behind(context, snapshot, reader, upstream)
+            own[reader.fragment] = lag
+            if reader.view is None:
+                behind[reader.job] = lag
     for view in snapshot.all("materialized_view"):
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        behind[view_job(view.id)] = _rows_behind(context, snapshot, view.inputs, checkpoint)
+        read_itself = {source.id for source in own_inputs(snapshot, view)}
+        others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
+        parts = [own.get(reader_fragment(view.id, source_id)) for source_id in read_itself]
+        parts.append(_rows_behind(context, snapshot, others, checkpoint))
+        behind[view_job(view.id)] = None if None in parts else sum(part for part in parts if part is not None)
     then = rebuilt(snapshot)
     for rebuild in snapshot.all("rebuild"):
         making = then.get(rebuild.view_id)
@@ -95,11 +106,15 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) ->
     return dict(found)
 
 
-def _records_behind(context: Context, snapshot: Snapshot, source: SourceRecord, upstream: Upstream) -> int | None:
-    splits = named_splits(snapshot, source, snapshot.splits(ingest_fragment(source.id)))
+def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstream: Upstream) -> int | None:
+    source = reader.source
+    splits = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     if not upstream.is_reachable or upstream.missing or not splits:
         return None
-    states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+    if source.is_shared:
+        states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+    else:
+        states = read_fragment_positions(context.warehouse, snapshot, source, reader.fragment).states
     behind = 0
     for split in splits:
         state, seen = states.get(split), upstream.splits.get(split)

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
-from rw_sql.plan.desired import ingest_fragment, view_job
+from rw_sql.plan.desired import fragment_source, ingest_fragment, view_job
 from rw_sql.plan.requests import Sample
 from rw_sql.runtime.decode import ERROR
 from rw_sql.runtime.delta_log import column_count, latest_version, read_actions
@@ -72,6 +72,7 @@ class Metrics:
         self._context = context
         self._operations = _Operations()
         self._tables: dict[str, _Committed] = {}
+        self._errors: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def samples(self) -> tuple[Sample, ...]:
@@ -82,6 +83,11 @@ class Metrics:
             found = [*self._of_operations(), *self._of_jobs(snapshot), *self._count_rows(snapshot)]
         order = list(HELP)
         return tuple(sorted(found, key=lambda sample: (order.index(sample.name), sample.labels)))
+
+    def add_decode_errors(self, source: str, records: int) -> None:
+        """Counts records that views which read a source themselves could not decode, each of them for itself."""
+        with self._lock:
+            self._errors[source] += records
 
     def _count_operations(self, snapshot: Snapshot) -> None:
         counted = self._operations
@@ -125,6 +131,11 @@ class Metrics:
 
     def _count_rows(self, snapshot: Snapshot) -> list[Sample]:
         found = []
+        for source_record in snapshot.all("source"):
+            if not source_record.is_shared:
+                counted_of = (("source", source_record.name),)
+                errors = self._errors[source_record.name]
+                found.append(Sample(name="rw_sql_decode_errors_total", labels=counted_of, value=errors))
         for job, object_name in _jobs(snapshot).items():
             record = snapshot.get(int(job.rpartition("-")[2]))
             if not isinstance(record, SourceRecord | MaterializedViewRecord):
@@ -155,7 +166,7 @@ class Metrics:
 
 def _jobs(snapshot: Snapshot) -> dict[str, str]:
     """The jobs of sources and views, with the name of the object."""
-    sources = {ingest_fragment(source.id): source.name for source in snapshot.all("source")}
+    sources = {ingest_fragment(source.id): source.name for source in snapshot.all("source") if source.is_shared}
     return sources | {view_job(view.id): view.name for view in snapshot.all("materialized_view")}
 
 
@@ -164,7 +175,7 @@ def _states_set(record: OperationRecord) -> Counter[int]:
     found: Counter[int] = Counter()
     for change in changes_from_json(record.changes):
         if isinstance(change, PutSplitStates):
-            found[int(change.fragment.rpartition("-")[2])] += len(change.states)
+            found[fragment_source(change.fragment)] += len(change.states)
     return found
 
 

@@ -52,7 +52,8 @@ class JobOutput:
     """The table that one run of a job writes. Not shared between threads; one batch at a time.
 
     ``done`` is the newest batch of the generation that earlier runs wrote, -1 where they wrote none. ``lives`` are what
-    an ingest's commits say of the splits they name.
+    a reader's commits say of the splits they name. ``ranges`` are what the batch under way read, where it is not told
+    with its rows.
     """
 
     warehouse: Warehouse
@@ -64,6 +65,7 @@ class JobOutput:
     table: DeltaTable
     done: int = -1
     lives: Mapping[str, Life] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @staticmethod
     def open(
@@ -152,6 +154,7 @@ class JobOutput:
         )
 
     def _commit_of(self, batch: int, ranges: dict[str, tuple[int, int]]) -> JobCommit:
+        ranges = ranges or dict(self.ranges)
         return JobCommit(
             job=self.job,
             run=self.run,
@@ -199,6 +202,11 @@ class JobOutput:
     def require_turn(self, batch: int) -> None:
         """Raises FencedError where another run has taken over, or the batch is committed."""
         self._require_turn(self._version_of(batch))
+
+    def is_written(self, batch: int) -> bool:
+        """Whether this run has committed the batch."""
+        self.table.update_incremental()
+        return self.table.transaction_version(self.job) == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
         """Commits that a batch is through elsewhere, without rows. Raises FencedError where another run took over."""

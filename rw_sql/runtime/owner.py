@@ -14,9 +14,10 @@ from py4j.protocol import Py4JError
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import Operation, SourceRecord
-from rw_sql.plan.desired import IngestSpec, ingest_spec
+from rw_sql.plan.desired import ingest_spec, is_view_held, view_spec
 from rw_sql.plan.lower_source import take_up_new_topics
 from rw_sql.plan.options import source_options
+from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.ingest import require_same, require_splits
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from concurrent.futures import Future
 
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Lease
+    from rw_sql.plan.desired import JobSpec
     from rw_sql.runtime.context import Context
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,21 @@ APPLIED = "applied"
 """The outcome of a statement whose jobs are as it wants them."""
 
 _MOST_DISCOVERIES = 4
+
+
+def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
+    """The fragments of the source's readers that are to run, with their jobs and their splits."""
+    found: list[tuple[str, JobSpec, tuple[str, ...]]] = []
+    for reader in readers_of(snapshot, source):
+        if reader.view is None:
+            ingest = ingest_spec(snapshot, source)
+            if ingest is not None:
+                found.append((reader.fragment, ingest, ingest.splits))
+        elif not is_view_held(snapshot, reader.view):
+            view = view_spec(snapshot, reader.view)
+            own = view.reader_of(source.id)
+            found.append((reader.fragment, view, own.splits if own is not None else ()))
+    return found
 
 
 class Owner:
@@ -269,8 +287,9 @@ class Owner:
     def _has_splits(self, source_id: int) -> bool:
         snapshot = self._context.metastore.snapshot()
         source = snapshot.get(source_id)
-        spec = ingest_spec(snapshot, source) if isinstance(source, SourceRecord) else None
-        return isinstance(spec, IngestSpec) and bool(spec.splits)
+        if not isinstance(source, SourceRecord):
+            return False
+        return all(splits for _, _, splits in _running_readers(snapshot, source))
 
     def _discover_one(self, source_id: int) -> None:
         problem = ""
@@ -292,20 +311,27 @@ class Owner:
         metastore = self._context.metastore
         snapshot = metastore.snapshot()
         source = snapshot.get(source_id)
-        spec = ingest_spec(snapshot, source) if isinstance(source, SourceRecord) else None
-        if not isinstance(source, SourceRecord) or spec is None:
+        if not isinstance(source, SourceRecord):
+            return
+        readers = _running_readers(snapshot, source)
+        if not readers:
             return
         world = World(self._context, snapshot)
         # The same look that the taking up below is answered with.
         upstream = world.look(source.connector, source_options(snapshot, source))
-        if upstream.is_reachable and spec.splits:
+        has_stalled = False
+        for fragment, spec, splits in readers:
+            if not upstream.is_reachable or not splits:
+                continue
             try:
-                require_splits(spec.splits, upstream)
-                require_same(source.name, spec.splits, world.positions(source_id).states, upstream)
+                require_splits(splits, upstream)
+                require_same(source.name, splits, world.positions(source_id, fragment).states, upstream)
             except StalledError as error:
+                has_stalled = True
                 if self._reconciler is not None:
                     self._reconciler.stall(spec, error)
-                return
+        if has_stalled:
+            return
         changes, notes = world.run(take_up_new_topics(snapshot, source))
         if not changes:
             return

@@ -26,7 +26,7 @@ from rw_sql.runtime.delta_log import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
     from rw_sql.runtime.delta_log import JobCommit
     from rw_sql.runtime.storage import Warehouse
 
@@ -54,8 +54,8 @@ _lock = threading.Lock()
 _folded: dict[str, ReadRanges] = {}
 
 
-def read_ranges(warehouse: Warehouse, source: SourceRecord) -> ReadRanges:
-    """What a source's log holds now."""
+def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
+    """What a source's log holds now, or what the commits of a view say that it read itself."""
     table = warehouse.data(source.id, source.generation)
     version = latest_version(warehouse, table)
     with _lock:
@@ -68,14 +68,14 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord) -> ReadRanges:
         return known
 
 
-def note_ranges(warehouse: Warehouse, source: SourceRecord) -> None:
+def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
     """Writes the fold down, unless the file holds all of it already."""
     found = read_ranges(warehouse, source)
     if found.version > _noted(warehouse, source, found.version).version:
         warehouse.write_text(warehouse.read_ranges(source.id, source.generation), _to_json(found))
 
 
-def _noted(warehouse: Warehouse, source: SourceRecord, newest: int) -> ReadRanges:
+def _noted(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, newest: int) -> ReadRanges:
     """What the file says, as far as the log is as old as that."""
     try:
         found = _from_json(warehouse.read_text(warehouse.read_ranges(source.id, source.generation)))

@@ -140,7 +140,9 @@ class Reconciler:
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.wanted is None]:
             if self._reported[job_id].state == "STOPPED":
                 del self._slots[job_id]
-        stopped = [hold for job, holds in held.items() if job not in self._slots for hold in holds if not hold.is_taken]
+        waiting = {hold for job, holds in held.items() if job in self._slots for hold in holds}
+        all_holds = dict.fromkeys(hold for holds in held.values() for hold in holds)
+        stopped = [hold for hold in all_holds if hold not in waiting and not hold.is_taken]
         if stopped:
             self._context.metastore.runtime.acknowledge_holds(stopped)
 
@@ -348,9 +350,15 @@ class Reconciler:
 
     def wants_discovery(self) -> list[int]:
         """The sources whose reader runs, or waits for its splits."""
-        return [
-            slot.object_id for slot in self._slots.values() if isinstance(slot.wanted, IngestSpec) and not slot.is_final
-        ]
+        found: dict[int, None] = {}
+        for slot in self._slots.values():
+            if slot.is_final:
+                continue
+            if isinstance(slot.wanted, IngestSpec):
+                found[slot.object_id] = None
+            elif isinstance(slot.wanted, ViewSpec):
+                found |= dict.fromkeys(reader.source_id for reader in slot.wanted.readers)
+        return list(found)
 
 
 def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:

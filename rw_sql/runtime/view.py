@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.errors import StreamingQueryException
+
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.runtime.delta_log import last_batch
+from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
+from rw_sql.runtime.job import BatchGate, Failure, StalledError, cause_line, failure_of, stop_query
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.progress import newest_planned
+from rw_sql.runtime.read_ranges import note_ranges
+from rw_sql.runtime.readers.own import OwnReaders
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed
 
@@ -21,10 +27,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from rw_sql.plan.desired import ViewSpec
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.views.strategy import Strategy
+
+
+logger = logging.getLogger(__name__)
+
+_FINISH_SECONDS = 120
+"""How long a batch may take whose rows are in the view already."""
+
+_OWN_GRACE_SECONDS = 10.0
+"""How long a stop waits for a batch that the view reads itself."""
 
 
 def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:
@@ -53,6 +69,7 @@ class View:
     output: JobOutput
     checkpoint: str
     done: int
+    readers: OwnReaders | None = None
     strategy: Strategy = field(init=False)
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,10 +86,12 @@ class View:
             raise StalledError("the catalog has moved on")
         for given in spec.inputs:
             source = snapshot.get(given.id)
-            if isinstance(source, SourceRecord):
+            if isinstance(source, SourceRecord) and source.is_shared:
                 context.ensure_log(source)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
+        # Before anything is written: while an upstream is away, each further try would leave a run and a fence.
+        readers = OwnReaders.look(context, spec, snapshot, checkpoint)
         fault("view.before_claim")
         run = context.metastore.runtime.claim_run(spec.writer, snapshot.epoch, context.owner)
         fault("view.after_claim")
@@ -93,39 +112,108 @@ class View:
             output=output,
             checkpoint=checkpoint,
             done=output.done,
+            readers=readers,
         )
-        job._start_query()
+        try:
+            job._settle()
+            job._start_query()
+        except BaseException:
+            job._close_readers()
+            raise
         return job
 
-    def _start_query(self) -> None:
+    def _settle(self) -> None:
+        """Brings the checkpoint of a view that reads sources itself to what the catalog wants of it."""
+        if self.readers is None:
+            return
+        unfinished = self.readers.settle(self.done)
+        if unfinished is not None:
+            self._finish(unfinished)
+            if self.readers.settle(self.done) is not None:
+                raise StalledError(f"UNFINISHED batch {unfinished} of {self.spec.name}: it did not end")
+        self.output.lives = self.readers.lives
+
+    def _finish(self, batch: int) -> None:
+        """Runs the one batch whose rows are in the view and whose state is not: as it was planned."""
+        fault("reader.before_finish")
+        try:
+            query = self._writer().trigger(once=True).start()
+            if not query.awaitTermination(_FINISH_SECONDS):
+                query.stop()
+        except StreamingQueryException as error:
+            raise StalledError(
+                f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view, its state is not, "
+                f"and it cannot be read again: {cause_line(str(error))}"
+            ) from error
+
+    def _writer(self) -> DataStreamWriter:
         run = ViewRun(
-            context=self.context, spec=self.spec, output=self.output, checkpoint=self.checkpoint, turn=self._turn
+            context=self.context,
+            spec=self.spec,
+            output=self.output,
+            checkpoint=self.checkpoint,
+            turn=self._turn,
+            readers=self.readers,
         )
         self.strategy = Streamed(run)
-        frame, mode = self.strategy.stream(self.context.sessions.new())
-        fault("view.before_query")
-        self.query = (
+        packages = self.readers.packages if self.readers is not None else ()
+        frame, mode = self.strategy.stream(self.context.sessions.new(packages))
+        if self.readers is not None:
+            self.readers.know_lines(frame)
+        return (
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
             .foreachBatch(self._on_batch)
-            .start()
         )
+
+    def _start_query(self) -> None:
+        writer = self._writer()
+        if self.readers is not None and self.readers.interval_ms:
+            writer = writer.trigger(processingTime=f"{self.readers.interval_ms} milliseconds")
+        fault("view.before_query")
+        self.query = writer.start()
         fault("view.after_query")
 
+    def _tell_errors(self) -> None:
+        """Says how many records the newest batch that Spark told of could not decode: no row of theirs is anywhere."""
+        if self.readers is None or self.query is None:
+            return
+        for source, errors in self.readers.count_errors(self.query.lastProgress).items():
+            self.context.metrics().add_decode_errors(source, errors)
+            log_event("decode_errors", job=self.spec.job, source=source, records=errors)
+            logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
+
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        self._tell_errors()
+        try:
+            ranges = self.readers.ranges(batch) if self.readers is not None else {}
+        except StalledError as error:
+            self.stall = error
+            raise
         if batch <= self.done:
             # Its rows are in the table; but the batch must leave the query's state as it does the first time.
             frame.write.format("noop").mode("overwrite").save()
-            return
-        with self.gate:
-            fault("view.in_batch")
-            self.strategy.write(frame, batch)
-            fault("view.after_batch")
+        elif self.readers is None or self.readers.take_turn(ranges):
+            with self.gate:
+                fault("view.in_batch")
+                self.output.ranges = ranges
+                self.strategy.write(frame, batch)
+                if self.readers is not None and not self.output.is_written(batch):
+                    # Where it has come to must be told also by a batch that changes no row.
+                    with self._turn():
+                        self.output.mark(batch)
+                fault("view.after_batch")
+        else:
+            raise FencedError(f"{self.spec.job} was stopped")
+        if self.readers is not None:
+            self.readers.read_to(ranges)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Held while a batch is written: a stop waits for it, and after a stop nothing is."""
+        if self.readers is not None:
+            self.readers.require_same_incarnation()
         with self.lock:
             if self.is_stopped:
                 raise FencedError(f"{self.spec.job} was stopped")
@@ -133,16 +221,32 @@ class View:
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
-        return failure_of(self.query, self.stall)
+        stall = self.readers.stall if self.readers is not None else None
+        return failure_of(self.query, self.stall or stall)
+
+    def _close_readers(self) -> None:
+        if self.readers is not None:
+            self.readers.close()
 
     def stop(self) -> None:
-        """Ends it; afterwards nothing of it commits. Its checkpoint and state stay."""
+        """Ends it; afterwards nothing of it commits. Its checkpoint and state stay.
+
+        A view that reads sources itself has longer for the batch under way: one that is broken off is read again.
+        """
         try:
             if self.query is not None:
                 fault("view.before_stop")
+                if self.readers is not None:
+                    self.readers.end()
+                    self.gate.wait_idle(_OWN_GRACE_SECONDS)
+                    self._tell_errors()
                 stop_query(self.query, self.gate)
         finally:
             # Also where the JVM is gone: a batch may still be on its way through delta-rs in this process.
             with self.lock:
                 self.is_stopped = True
+            self._close_readers()
+        record = self.context.metastore.snapshot().get(self.spec.view_id)
+        if self.readers is not None and isinstance(record, MaterializedViewRecord):
+            note_ranges(self.context.warehouse, record)
         fault("view.after_stop")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.desired import holds_of, ingest_fragment
+from rw_sql.plan.desired import holds_of
+from rw_sql.plan.readers import readers_of
 from rw_sql.plan.requests import (
     AnalyzeQuery,
     AsIf,
@@ -50,6 +51,11 @@ from rw_sql.runtime.positions import (
 )
 from rw_sql.runtime.progress import watermark_ms
 from rw_sql.runtime.read_ranges import held_pieces, read_ranges
+from rw_sql.runtime.readers.positions import (
+    read_fragment_positions,
+    read_fragment_positions_before,
+    read_fragment_ranges,
+)
 from rw_sql.runtime.rewind_answers import answer_rewind
 from rw_sql.runtime.secrets import read_secret, seal
 from rw_sql.runtime.text_files import read_text_file
@@ -114,8 +120,8 @@ class World:
                 return connector(request.connector).group_offsets(options, request.group, request.splits)
             case ReadCheckpoint(path=path):
                 return read_checkpoint_text(path)
-            case ReadPositions(source_id=source_id):
-                return self.positions(source_id)
+            case ReadPositions(source_id=source_id, fragment=fragment):
+                return self.positions(source_id, fragment)
             case ReadHistoryGround(source_id=source_id):
                 return self.history_ground(source_id)
             case ReadFile(path=path):
@@ -130,10 +136,12 @@ class World:
                 )
             case ReadMetrics():
                 return context.metrics().samples()
-            case ReadCommittedRanges(source_id=source_id):
+            case ReadCommittedRanges(source_id=source_id, fragment=fragment):
                 source = self._snapshot.get(source_id)
                 if not isinstance(source, SourceRecord):
                     return ()
+                if fragment is not None and not source.is_shared:
+                    return read_fragment_ranges(context.warehouse, self._snapshot, source, fragment)
                 return read_committed_ranges(context.warehouse, source)
             case AsIf(snapshot=snapshot, request=inner):
                 return World(context, snapshot, as_if_after=self).answer(inner)
@@ -158,11 +166,13 @@ class World:
             self._looks[request] = connector(request.connector).look(options)
         return self._looks[request]
 
-    def positions(self, source_id: int) -> Positions:
+    def positions(self, source_id: int, fragment: str | None = None) -> Positions:
         """Where a source's reader stands; nowhere where there is no such source."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
+        if fragment is not None and not source.is_shared:
+            return read_fragment_positions(self._context.warehouse, self._snapshot, source, fragment)
         stands = read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
         read = read_ranges(self._context.warehouse, source)
         return replace(stands, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
@@ -194,7 +204,12 @@ class World:
         source = self._snapshot.get(request.source_id)
         if not isinstance(source, SourceRecord):
             return {}
-        return read_positions_before(self._context.warehouse, source, request.epoch, request.stood)
+        warehouse, fragment = self._context.warehouse, request.fragment
+        if fragment is not None and not source.is_shared:
+            return read_fragment_positions_before(
+                warehouse, self._snapshot, source, fragment, request.epoch, request.stood
+            )
+        return read_positions_before(warehouse, source, request.epoch, request.stood)
 
     def _job_statuses(self) -> dict[str, JobStatus]:
         """What the owner said of each job, as far as it still holds.
@@ -211,9 +226,11 @@ class World:
             # Where only the statements of a block hold it, its reader stops before they are committed.
             base = self._real._snapshot
             for source in self._snapshot.all("source"):
-                job = ingest_fragment(source.id)
-                if job in statuses and holds_of(self._snapshot, source.id) and not holds_of(base, source.id):
-                    statuses[job] = replace(statuses[job], state="STOPPED", run=None)
+                if not holds_of(self._snapshot, source.id) or holds_of(base, source.id):
+                    continue
+                for job in _jobs_of(self._snapshot, source):
+                    if job in statuses:
+                        statuses[job] = replace(statuses[job], state="STOPPED", run=None)
             pauses = base.all("pause")
         else:
             pauses = self._snapshot.all("pause")
@@ -222,9 +239,14 @@ class World:
             if epoch <= lease.applied_epoch:
                 continue
             for source in self._snapshot.all("source"):
-                status = statuses.get(ingest_fragment(source.id))
-                if status is None or pause.source_id not in (None, source.id):
+                if pause.source_id not in (None, source.id):
                     continue
-                if not self._context.applied.holds(epoch, [status.job]):
-                    statuses[status.job] = replace(status, state="STOPPING")
+                for job in _jobs_of(self._snapshot, source):
+                    status = statuses.get(job)
+                    if status is not None and not self._context.applied.holds(epoch, [job]):
+                        statuses[job] = replace(status, state="STOPPING")
         return statuses
+
+
+def _jobs_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
+    return tuple(reader.job for reader in readers_of(snapshot, source))

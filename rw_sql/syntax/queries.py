@@ -15,26 +15,39 @@ def table_names(query: str) -> tuple[str, ...]:
 
     Names that the query defines itself (WITH) are left out. The query must have been parsed before.
     """
+    return tables_of(_tree(query))
+
+
+def _tree(query: str) -> exp.Expr:
     from sqlglot import parse_one
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = parse_one(query, read="spark")
+        return parse_one(query, read="spark")
     except SqlglotError:
-        tree = parse_one(query, read="risingwave")
-    return tables_of(tree)
+        return parse_one(query, read="risingwave")
 
 
 def tables_of(tree: exp.Expr) -> tuple[str, ...]:
     """As :func:`table_names`, for a query's tree."""
+    return tuple(dict.fromkeys(_references(tree)))
+
+
+def repeated_tables(query: str) -> frozenset[str]:
+    """The tables that a query names more than once. It must have been parsed before."""
+    names = _references(_tree(query))
+    return frozenset(name for name in names if names.count(name) > 1)
+
+
+def _references(tree: exp.Expr) -> list[str]:
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
-    found: dict[str, None] = {}
+    found: list[str] = []
     for scope in traverse_scope(tree):
         for _, source in scope.references:
             table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
             if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
                 name = table.this
-                found[name.this if name.quoted else name.this.lower()] = None
-    return tuple(found)
+                found.append(name.this if name.quoted else name.this.lower())
+    return found

@@ -14,6 +14,7 @@ from tests.crash.child import SPARK_APPEND
 from tests.crash.kills import CHAINS, DEALT, POINTS, SINK_POINTS, dealt_chain
 from tests.integration.test_block_kills import BEFORE as BLOCK_POINTS
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, SWAP_POINTS
+from tests.runtime.test_own_reader_checkpoints import ALL_POINTS as READER_POINTS
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
@@ -44,7 +45,15 @@ def test_every_fault_point_is_known() -> None:
     for file in (ROOT / "rw_sql").rglob("*.py"):
         for name in re.findall(r'\bfaults?\(f?"([^"]+)"\)', file.read_text(encoding="utf-8")):
             named |= {name.replace("{projection}", each) for each in _PROJECTIONS} if "{" in name else {name}
-    assert named == {*POINTS, *SINK_POINTS, *BLOCK_POINTS, *REWIND_POINTS, *MAKING_POINTS, *SWAP_POINTS}
+    assert named == {
+        *POINTS,
+        *SINK_POINTS,
+        *BLOCK_POINTS,
+        *READER_POINTS,
+        *REWIND_POINTS,
+        *MAKING_POINTS,
+        *SWAP_POINTS,
+    }
 
 
 def test_the_dealt_chains_hold_every_point_with_every_victim() -> None:

@@ -10,6 +10,10 @@ from rw_sql.plan.desired import ViewSpec, desired_jobs, fragment_object, fragmen
 from tests.plan.canned import ELSEWHERE, CannedWorld, create_source
 
 ALONE = "shared = 'false'"
+SINK = (
+    "CREATE SINK k FROM {} WITH (connector = 'kafka', topic = 'out', type = 'append-only', "
+    "properties.bootstrap.server = '127.0.0.1:9092') FORMAT PLAIN ENCODE JSON"
+)
 
 
 def view(name: str, *sources: str) -> str:
@@ -117,16 +121,42 @@ def test_a_join_has_a_fragment_per_input_and_reads_the_log_of_a_shared_one() -> 
     assert list(desired_jobs(world.snapshot)) == ["ingest-3", "mv-4"]
 
 
+def test_the_shared_reader_runs_while_a_view_or_sink_reads_its_log_whatever_else_they_read() -> None:
+    world = CannedWorld()
+    for topic in ("old", "new", "out"):
+        world.put_topic(topic, (0, 5))
+    world.run(create_source("a", "old", ALONE), create_source("c", "new"))
+
+    def jobs() -> list[str]:
+        return list(desired_jobs(world.snapshot))
+
+    world.run(view("v", "a"))
+    assert jobs() == ["mv-3"]
+    world.run(view("w", "a", "c"))
+    assert jobs() == ["ingest-2", "mv-3", "mv-4"]
+    world.run("PAUSE SOURCE a")
+    assert jobs() == ["ingest-2"]
+    world.run("RESUME SOURCE a", "PAUSE SOURCE c")
+    assert jobs() == ["mv-3", "mv-4"]
+    world.run("RESUME SOURCE c", SINK.format("c"))
+    assert jobs() == ["ingest-2", "mv-3", "mv-4", "sink-7"]
+    world.run("DROP MATERIALIZED VIEW w")
+    assert jobs() == ["ingest-2", "mv-3", "sink-7"]
+    world.run("PAUSE ALL SOURCES")
+    assert jobs() == ["sink-7"]
+    world.run("RESUME ALL SOURCES", "DROP SINK k")
+    assert jobs() == ["mv-3"]
+    world.run("ALTER SOURCE a SET source_rate_limit = 0")
+    assert jobs() == []
+    assert [row[3] for row in shown(world, "SHOW JOBS") if row[0] == "mv-3"] == ["THROTTLED"]
+
+
 def test_a_sink_reads_it_through_a_view() -> None:
     world = two_views()
     world.put_topic("out")
-    sink = (
-        "CREATE SINK k FROM {} WITH (connector = 'kafka', topic = 'out', type = 'append-only', "
-        "properties.bootstrap.server = '127.0.0.1:9092') FORMAT PLAIN ENCODE JSON"
-    )
-    error = refused(world, sink.format("s"))
+    error = refused(world, SINK.format("s"))
     assert (error.code, "SELECT * FROM s" in (error.hint or "")) == ("RW301", True)
-    world.run(sink.format("v"))
+    world.run(SINK.format("v"))
 
 
 def test_inject_moves_every_reader_and_each_from_where_it_stands() -> None:
@@ -311,3 +341,12 @@ def test_offsets_are_taken_from_the_one_reader_that_another_source_has() -> None
     read_on(world, "mv-2:1", old_0=40)
     world.run("INJECT SOURCE OFFSETS t FROM SOURCE s ALLOW GAPS")
     assert world.states("t") == {"old:0": 40, "old:1": 0}
+
+
+def test_a_query_names_it_once_or_through_with() -> None:
+    world = two_views()
+    for query in ("SELECT a.id FROM s a JOIN s b ON a.id = b.id", "SELECT id FROM s UNION ALL SELECT id FROM S"):
+        error = refused(world, f"CREATE MATERIALIZED VIEW x AS {query}")
+        assert (error.code, "WITH one AS (SELECT * FROM s)" in (error.hint or "")) == ("RW301", True)
+    world.run("CREATE MATERIALIZED VIEW x AS WITH a AS (SELECT id FROM s) SELECT id FROM a UNION ALL SELECT -id FROM a")
+    world.run(create_source("c", "old"), "CREATE MATERIALIZED VIEW y AS SELECT a.id FROM c a JOIN c b ON a.id = b.id")

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from rw_sql.runtime.views.inputs import input_frame
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.plan.desired import ViewSpec
+    from rw_sql.plan.desired import ViewInput, ViewSpec
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.output import JobOutput
+    from rw_sql.runtime.readers.own import OwnReaders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,12 @@ class ViewRun:
     output: JobOutput
     checkpoint: str
     turn: Callable[[], AbstractContextManager[None]]
+    readers: OwnReaders | None = None
+
+    def input(self, spark: SparkSession, given: ViewInput) -> DataFrame:
+        """The stream of one input: from its log or table, or from its upstream where the view reads that itself."""
+        own = self.readers.frame(spark, given.id) if self.readers is not None else None
+        return input_frame(self.context, spark, given) if own is None else own
 
     @property
     def schema(self) -> pa.Schema:

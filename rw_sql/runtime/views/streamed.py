@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rw_sql.runtime.delta_log import added_rows, read_actions
 from rw_sql.runtime.output import SMALL_ROWS
 from rw_sql.runtime.progress import planned_versions
-from rw_sql.runtime.views.inputs import input_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +27,7 @@ class Streamed:
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The query over its inputs' streams."""
         for given in self.run.spec.inputs:
-            input_frame(self.run.context, spark, given).createOrReplaceTempView(given.name)
+            self.run.input(spark, given).createOrReplaceTempView(given.name)
         return spark.sql(self.run.spec.query), "update" if self.run.spec.keys else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
@@ -67,6 +66,8 @@ class Streamed:
 
     def _is_small(self, batch: int) -> bool:
         """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
+        if self.run.readers is not None:
+            return self.run.readers.is_small(self.run.output.ranges)
         if len(self.run.spec.inputs) != 1:
             return False
         given = self.run.spec.inputs[0]

@@ -1,0 +1,156 @@
+"""What a view's checkpoint is known to reflect, kept inside of it: a copy of the checkpoint knows it too.
+
+``_rw_sql/readers.json`` says which line of the offset log is whose, up to which epoch the offsets follow
+the catalog's statements, and where splits stood that are not read any more. ``_rw_sql/000001.json`` and so on are
+what was there before each change that a statement asked for: undo needs to know where a reader had come to.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.checkpoints.journal import FOLDER
+from rw_sql.checkpoints.offset_log import OffsetEntry, read_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.checkpoints.files import CheckpointFiles
+    from rw_sql.connectors.base import Connector
+
+_FILE = f"{FOLDER}/readers.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderRecord:
+    """What a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for other sources.
+
+    ``epochs`` are per fragment, ``lives`` per fragment and split (cluster, incarnation) of what was read last, and
+    ``parked`` per fragment the offsets of splits that it has read and does not read now.
+    """
+
+    lines: tuple[str | None, ...] = ()
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    lives: Mapping[str, Mapping[str, tuple[str | None, str | None]]] = field(default_factory=dict)
+    parked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @staticmethod
+    def from_data(data: Any) -> ReaderRecord:
+        """The record out of its JSON."""
+        return ReaderRecord(
+            lines=tuple(data["lines"]),
+            epochs=data["epochs"],
+            lives={f: {split: (life[0], life[1]) for split, life in of.items()} for f, of in data["lives"].items()},
+            parked=data["parked"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of a checkpoint: the record and the newest committed entry (None: there was none) before it.
+
+    ``epochs`` are those that it brings the checkpoint to. ``dropped`` is the entry of a batch that was planned, wrote
+    nothing, and was taken away.
+    """
+
+    number: int
+    was: ReaderRecord
+    before: str | None
+    epochs: Mapping[str, int]
+    batch: int
+    dropped: str | None = None
+
+
+def read_record(files: CheckpointFiles) -> ReaderRecord | None:
+    """The record; None where a checkpoint has none yet."""
+    try:
+        return ReaderRecord.from_data(json.loads(files.read(_FILE)))
+    except FileNotFoundError:
+        return None
+
+
+def write_record(files: CheckpointFiles, record: ReaderRecord) -> None:
+    """Puts the record in place, at once."""
+    files.write(_FILE, json.dumps(asdict(record), separators=(",", ":")))
+
+
+def read_changes(files: CheckpointFiles) -> tuple[Change, ...]:
+    """Every change of a checkpoint, oldest first."""
+    names = sorted(name for name in files.stamps(FOLDER) if name.endswith(".json") and name[:-5].isdigit())
+    found = []
+    for name in names:
+        data = json.loads(files.read(f"{FOLDER}/{name}"))
+        found.append(Change(**{**data, "was": ReaderRecord.from_data(data["was"])}))
+    return tuple(found)
+
+
+def write_change(files: CheckpointFiles, change: Change) -> None:
+    """Keeps a change, in the place of the one with its number."""
+    files.write(f"{FOLDER}/{change.number:06d}.json", json.dumps(asdict(change), separators=(",", ":")))
+
+
+def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | None:
+    """The newest change, where it was begun and the record does not say yet that it is done."""
+    return changes[-1] if changes and changes[-1].was == record else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where a checkpoint stands: its newest committed and its newest planned batch, -1 where there is none.
+
+    ``text`` is the offset log's entry that its position is read from: of the newest committed batch, or of what it was
+    before a change that was begun and not finished.
+    """
+
+    committed: int
+    planned: int
+    text: str | None
+    record: ReaderRecord | None
+    changes: tuple[Change, ...]
+
+    @property
+    def entry(self) -> OffsetEntry | None:
+        """``text``, read."""
+        return read_entry(self.text) if self.text is not None else None
+
+    def offsets(self, fragment: str, kind: Connector) -> dict[str, int] | None:
+        """Where a fragment's splits stand by the offset log; None where it has no line yet."""
+        return self._offsets(self.entry, fragment, kind)
+
+    def planned_offsets(self, files: CheckpointFiles, fragment: str, kind: Connector) -> dict[str, int] | None:
+        """Where they stand after the newest planned batch."""
+        return self._offsets(read_entry(files.read(f"offsets/{self.planned}")), fragment, kind)
+
+    def _offsets(self, entry: OffsetEntry | None, fragment: str, kind: Connector) -> dict[str, int] | None:
+        if entry is None or self.record is None:
+            return None
+        return offsets_of(entry, self.record.lines, fragment, kind)
+
+
+def offsets_of(
+    entry: OffsetEntry, lines: tuple[str | None, ...], fragment: str, kind: Connector
+) -> dict[str, int] | None:
+    """A fragment's offsets in an entry of the offset log; None where it has none."""
+    for line, text in zip(lines, entry.offsets, strict=True):
+        if line == fragment and text is not None:
+            return kind.read_positions(text)
+    return None
+
+
+def read_head(files: CheckpointFiles) -> Head:
+    """Where a checkpoint stands; nowhere where there is none."""
+    committed = max(files.batches("commits"), default=-1)
+    planned = max(files.batches("offsets"), default=-1)
+    record, changes = read_record(files), read_changes(files)
+    text = files.read(f"offsets/{committed}") if committed >= 0 else None
+    begun = unfinished(changes, record) if record is not None else None
+    if begun is not None and begun.before is not None:
+        text = begun.before
+    return Head(committed=committed, planned=max(planned, committed), text=text, record=record, changes=changes)
+
+
+def with_lines(record: ReaderRecord, lines: tuple[str | None, ...]) -> ReaderRecord:
+    """The record, told which line is whose."""
+    return replace(record, lines=lines)
