@@ -7,7 +7,7 @@ from pathlib import Path
 from proof.harness import Facts, Proof
 from tests.runtime.rewind_sequences import live_on
 
-LENGTH = 25
+LENGTH = 12
 
 
 def _check(seed: int, folder: Path) -> Facts:
@@ -23,6 +23,6 @@ PROOF = Proof(
     "moving the source; REWIND to any operation that has a point, earlier rewinds included, killed up to three "
     "times at random steps. After each deed the rows of the log and of all views, and the position, are compared "
     "with a model.",
-    seeds=range(60),
+    seeds=range(40),
     check=_check,
 )
