@@ -42,6 +42,9 @@ logger = logging.getLogger(__name__)
 HELD = "held while a block is committed"
 """The reason of a reader that stands still for a COMMIT."""
 
+WITHHELD = "stands still while a rewind point is made or a REWIND is carried out"
+"""The reason of a job that waits for what is done between two runs."""
+
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 
@@ -297,11 +300,17 @@ class Reconciler:
             job=slot.job_id,
             object_id=slot.object_id,
             state=state,
-            reason=HELD if slot.wanted is None and slot.job_id in self._held else slot.reason,
+            reason=self._why_stopped(slot) or slot.reason,
             last_error=slot.last_error,
             run=running.run if running is not None else None,
             restarts=slot.restarts,
         )
+
+    def _why_stopped(self, slot: JobSlot) -> str | None:
+        """Why a job stands still that the catalog wants."""
+        if slot.wanted is not None or slot.job_id not in self._kept:
+            return None
+        return HELD if slot.job_id in self._held else WITHHELD
 
     def stop_all(self, *, is_owner: bool) -> None:
         """Stops every job of this process for good; the catalog still wants them, and the next owner starts them.
