@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,6 +11,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import SplitState
+
+
+CONSUMER_CACHE = "spark.kafka.consumer.cache.capacity"
+"""Spark's setting of how many consumers a JVM keeps for the next batch, one a partition: 64 by default."""
+
+_TASKS_A_CORE = 4
+
+KEPT_CONSUMERS = 512
+"""How many are kept where the session does not say. One that is not costs a batch 50 ms for each partition it has to
+make one for; one that is kept, some 200 kB."""
+
+
+def keep_consumers(spark: SparkSession) -> None:
+    """Lets this JVM keep the consumers of widely partitioned topics. Heeded until its first read of Kafka.
+
+    Executors on other machines have the setting of the session's start.
+    """
+    session: Any = spark
+    settings = session._jvm.org.apache.spark.SparkEnv.get().conf()
+    if not settings.contains(CONSUMER_CACHE):
+        settings.set(CONSUMER_CACHE, str(KEPT_CONSUMERS))
 
 
 def split_id(topic: str, partition: int) -> str:
@@ -68,6 +89,7 @@ def read_stream(
 
     if not positions:
         raise ValueError("a reader needs at least one split")
+    keep_consumers(spark)
     assign, starting = assignment(positions)
     reader = (
         spark.readStream.format("kafka")
@@ -79,8 +101,13 @@ def read_stream(
     )
     if max_records is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(max_records))
+    found = reader.load()
+    tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
+    if len(positions) > tasks:
+        # Spark reads each partition by a task of its own, which takes longer than the few records of a small batch.
+        found = found.coalesce(tasks)
     headers = f.col("headers") if with_headers else f.lit(None).cast("array<struct<key:string,value:binary>>")
-    return reader.load().select(
+    return found.select(
         f.concat_ws(":", f.col("topic"), f.col("partition").cast("string")).alias("_rw_split"),
         f.col("offset").alias("_rw_offset"),
         f.col("key"),

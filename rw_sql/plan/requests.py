@@ -15,6 +15,7 @@ from rw_sql.connectors.sink_base import SinkLook, SinkShape
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, StoredState
 from rw_sql.plan.checkpoint_requests import CheckpointRequest
+from rw_sql.plan.log_requests import LogSize, MeasureLogs
 from rw_sql.plan.options import PlannedOptions
 from rw_sql.plan.ranges import LogPiece, ReadLife
 from rw_sql.plan.rewind_requests import RewindRequest
@@ -323,6 +324,7 @@ Request = (
     | AnalyzeQuery
     | CheckpointRequest
     | RewindRequest
+    | MeasureLogs
 )
 
 T = TypeVar("T")
@@ -490,6 +492,11 @@ def as_if(snapshot: Snapshot, asking: Asking[T]) -> Asking[T]:
 def lags() -> Asking[dict[str, int | None]]:
     """Asks how far each job is behind."""
     return _answer(dict, (yield MeasureLags()))
+
+
+def log_sizes(source_ids: tuple[int, ...]) -> Asking[dict[int, LogSize]]:
+    """Asks how large the logs of sources are, by source id."""
+    return _answer(dict, (yield MeasureLogs(source_ids=source_ids)))
 
 
 def analysis(query: str, relations: tuple[Relation, ...], *, closes_windows: bool = False) -> Asking[QueryAnalysis]:

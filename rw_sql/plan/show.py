@@ -20,6 +20,7 @@ from rw_sql.plan.desired import (
     sink_job,
     view_job,
 )
+from rw_sql.plan.log_requests import LogSize
 from rw_sql.plan.lower_rewind import rewind_statement
 from rw_sql.plan.lower_undo import History, undo_statement
 from rw_sql.plan.names import (
@@ -38,7 +39,7 @@ from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.queries import schema_columns
 from rw_sql.plan.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
-from rw_sql.plan.requests import Asking, job_statuses, lags, metrics, operations
+from rw_sql.plan.requests import Asking, job_statuses, lags, log_sizes, metrics, operations
 from rw_sql.plan.rewind_requests import rewind_points
 
 if TYPE_CHECKING:
@@ -142,15 +143,18 @@ def _pattern(like: str) -> str:
 
 def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     statuses = yield from job_statuses()
+    listed = [source for source in snapshot.all("source") if _matches(statement, source.name)]
+    logs = yield from log_sizes(tuple(source.id for source in listed))
     rows: list[tuple[object, ...]] = []
-    for source in snapshot.all("source"):
-        if not _matches(statement, source.name):
-            continue
+    for source in listed:
         state, reason = source_state(snapshot, source, statuses)
         readers = ", ".join(view.name for view in snapshot.readers_of(source.id))
         assigned = {split for reader in readers_of(snapshot, source) for split in snapshot.splits(reader.fragment)}
         splits = len(named_splits(snapshot, source, assigned))
-        rows.append((source.name, source.connector, state, reason, splits, source.is_shared, readers))
+        log = logs.get(source.id, LogSize())
+        since = None if log.since_ms is None else datetime.fromtimestamp(log.since_ms / 1000, UTC)
+        told = (source.name, source.connector, state, reason, splits, source.is_shared, readers)
+        rows.append((*told, log.rows, log.bytes, since, log.errors))
     columns = (
         ("name", "STRING"),
         ("connector", "STRING"),
@@ -159,6 +163,10 @@ def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         ("splits", "INT"),
         ("is_shared", "BOOLEAN"),
         ("readers", "STRING"),
+        ("log_rows", "BIGINT"),
+        ("log_bytes", "BIGINT"),
+        ("log_since", "TIMESTAMP"),
+        ("decode_errors", "BIGINT"),
     )
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 

@@ -11,9 +11,9 @@ from rw_sql.metastore.records import SecretRecord
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.options import source_options
 from rw_sql.runtime.applied import Applied
-from rw_sql.runtime.decode import log_schema
+from rw_sql.runtime.decode import log_schema, log_statistics
 from rw_sql.runtime.delta_log import latest_version
-from rw_sql.runtime.output import TABLE_SETTINGS
+from rw_sql.runtime.output import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.secrets import read_secret
 
 if TYPE_CHECKING:
@@ -84,5 +84,5 @@ class Context:
             Schema.from_json(log_schema(definition_of(source)).json()),
             mode="ignore",
             partition_by=["_rw_bucket"],
-            configuration=dict(TABLE_SETTINGS),
+            configuration={**TABLE_SETTINGS, STATISTICS: ",".join(log_statistics(definition_of(source)))},
         )

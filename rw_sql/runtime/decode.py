@@ -8,7 +8,14 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.plan.definitions import HIDDEN_COLUMNS, connector_of, include_name, include_type, source_columns
+from rw_sql.plan.definitions import (
+    HIDDEN_COLUMNS,
+    connector_of,
+    include_name,
+    include_type,
+    source_columns,
+    source_watermark,
+)
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
@@ -36,6 +43,15 @@ def log_schema(statement: CreateSource) -> StructType:
     if not isinstance(schema, StructType):
         raise TypeError("a list of columns is a struct")
     return schema
+
+
+def log_statistics(statement: CreateSource) -> tuple[str, ...]:
+    """The columns of a log of which its files keep statistics, however many columns a source has.
+
+    Decode errors are counted by them, and files are put in the order of the watermark's column by them.
+    """
+    watermark = source_watermark(statement)
+    return (SPLIT, OFFSET, RUN, SINCE, ERROR, *(() if watermark is None else watermark[:1]))
 
 
 def decode(

@@ -169,10 +169,10 @@ def restored_version(actions: list[dict[str, Any]]) -> int | None:
     return None
 
 
-def standing_commits(warehouse: Warehouse, table: str) -> Iterator[tuple[int, JobCommit]]:
+def standing_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, JobCommit]]:
     """As :func:`job_commits`, without those that a later RESTORE took back."""
     below: int | None = None
-    for version, actions in commits(warehouse, table):
+    for version, actions in commits(warehouse, table, down_to=down_to):
         if below is not None and version > below:
             continue
         back_to = restored_version(actions)

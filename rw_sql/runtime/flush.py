@@ -184,11 +184,16 @@ def _spell(ends: Mapping[str, int]) -> str:
 
 
 def _last_data_version(context: Context, table: str) -> int:
-    """The newest version that adds rows, -1 where none does."""
+    """The newest version that adds rows, -1 where none does.
+
+    Where the commits that may have were cleaned away it is the newest of those: whoever is past it has all rows.
+    """
+    oldest = 0
     for version, actions in commits(context.warehouse, table):
         if has_new_data(actions):
             return version
-    return -1
+        oldest = version
+    return oldest - 1
 
 
 def _flush_reader(

@@ -15,13 +15,15 @@ from rw_sql.metastore.records import NotedPosition, SourceRecord
 from rw_sql.plan.definitions import connector_of, source_definition
 from rw_sql.plan.desired import ingest_fragment, ingest_spec
 from rw_sql.plan.splits import AHEAD, EXPIRED, OK, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
-from rw_sql.runtime.decode import BUCKET, decode, log_schema
+from rw_sql.runtime.decode import BUCKET, decode, log_schema, log_statistics
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
+from rw_sql.runtime.log_upkeep import Upkeep, retention_of
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.pace import Pace, Throttle, pace_of
 from rw_sql.runtime.positions import read_positions
-from rw_sql.runtime.read_ranges import note_ranges
+from rw_sql.runtime.range_history import note_stretches
+from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.syntax import canonical_type
 from rw_sql.syntax.names import literal, quoted
 
@@ -127,6 +129,13 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     note_ranges(context.warehouse, source)
 
 
+def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
+    """Writes down elsewhere all that the commits of a source's log up to a version tell."""
+    note_positions(context, source, run=run, epoch=epoch)
+    note_cleaned_ranges(context.warehouse, source, version)
+    note_stretches(context.warehouse, source, version)
+
+
 @dataclass(slots=True)
 class Ingest:
     """One run of a source's shared reader."""
@@ -147,6 +156,7 @@ class Ingest:
     watch: UpstreamWatch | None
     pace: Pace
     throttle: Throttle
+    upkeep: Upkeep
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
     query: StreamingQuery | None = None
@@ -184,6 +194,7 @@ class Ingest:
             run=run.run,
             epoch=run.epoch,
             partition_by=(BUCKET,),
+            statistics=log_statistics(statement),
         )
         states = read_positions(context.warehouse, context.metastore, snapshot, source).states
         stored = snapshot.states(ingest_fragment(source.id))
@@ -210,6 +221,15 @@ class Ingest:
             watch=kind.watch(options),
             pace=pace,
             throttle=Throttle(pace.per_second),
+            upkeep=Upkeep(
+                context=context,
+                object_id=source.id,
+                generation=source.generation,
+                output=output,
+                retention=retention_of(options),
+                is_log=True,
+                note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
+            ),
         )
         job._start_query({split: states[split] for split in spec.splits})
         return job
@@ -264,6 +284,7 @@ class Ingest:
                 else:
                     self.output.append_frame(rows, batch, ranges)
                 self.positions.update((split, end) for split, (_, end) in ranges.items())
+                self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
 

@@ -31,11 +31,15 @@ SMALL_ROWS = 20_000
 TABLE_SETTINGS = {
     # Commits are cleaned away only behind a checkpoint; this bounds how many a listing of a busy log meets.
     "delta.checkpointInterval": "100",
-    # Where a job stands is noted elsewhere before that. A view that did not read for so long has to be made again.
-    "delta.logRetentionDuration": "interval 7 days",
-    "delta.enableExpiredLogCleanup": "true",
+    # The job cleans up by itself: it knows who still reads what, and notes elsewhere what commits say before they go.
+    "delta.enableExpiredLogCleanup": "false",
+    # How long a checkpoint names files that were replaced. Which of them are still there is kept beside the table.
+    "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
 """What every log and every view's table is made with."""
+
+STATISTICS = "delta.dataSkippingStatsColumns"
+"""The setting that names the columns of which files keep statistics; by default the first 32."""
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """The setting of a table that keeps the changes of its rows."""
@@ -79,10 +83,12 @@ class JobOutput:
         generation: int = 1,
         partition_by: Sequence[str] = (),
         has_change_feed: bool = False,
+        statistics: Sequence[str] = (),
     ) -> JobOutput:
         """Opens the table, making it if it is not there, and fences all earlier runs out of it.
 
-        With ``has_change_feed`` the table keeps the changes of its rows from then on.
+        With ``has_change_feed`` the table keeps the changes of its rows from then on, with ``statistics`` its
+        files tell of these columns.
         """
         try:
             table = DeltaTable(path)
@@ -98,8 +104,12 @@ class JobOutput:
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
         output._fence()
-        if has_change_feed and table.metadata().configuration.get(CHANGE_FEED) != "true":
-            table.alter.set_table_properties({CHANGE_FEED: "true"})
+        settings = dict(TABLE_SETTINGS)
+        if has_change_feed:
+            settings[CHANGE_FEED] = "true"
+        if statistics:
+            settings[STATISTICS] = ",".join(statistics)
+        output._set(settings)
         return output
 
     @staticmethod
@@ -110,6 +120,13 @@ class JobOutput:
         )
         output._fence()
         return output
+
+    def _set(self, settings: dict[str, str]) -> None:
+        """Gives the table settings that it does not have yet."""
+        known = self.table.metadata().configuration
+        new = {key: value for key, value in settings.items() if known.get(key) != value}
+        if new:
+            self.table.alter.set_table_properties(new)
 
     def _version_of(self, batch: int) -> int:
         return (self.run << _RUN_SHIFT) + batch + 1
@@ -198,6 +215,13 @@ class JobOutput:
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
         return self.table.version()
+
+    def require_own_run(self) -> None:
+        """Brings the handle to the newest version. Raises FencedError where another run has taken over."""
+        self.table.update_incremental()
+        seen = self.table.transaction_version(self.job)
+        if seen is None or seen >> _RUN_SHIFT != self.run:
+            raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def require_turn(self, batch: int) -> None:
         """Raises FencedError where another run has taken over, or the batch is committed."""

@@ -10,9 +10,10 @@ from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.requests import CommittedRanges, Positions
 from rw_sql.runtime.delta_log import job_commits, latest_version, standing_commits
+from rw_sql.runtime.range_history import noted_stretches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Metastore, Snapshot
@@ -91,27 +92,43 @@ def read_positions_before(
     table = warehouse.data(source.id, source.generation)
     floor = min((row.log_version for row in waiting.values()), default=0) + 1
     for at, commit in job_commits(warehouse, table, down_to=floor):
-        if commit.epoch >= epoch:
-            continue
-        for split in waiting.keys() & commit.ranges.keys():
-            row = waiting[split]
-            if at > row.log_version and commit.epoch >= row.epoch:
-                states[split] = replace(states[split], offset=commit.ranges[split][1])
-                del waiting[split]
+        if commit.epoch < epoch:
+            _take(states, waiting, commit.epoch, {split: (end, at) for split, (_, end) in commit.ranges.items()})
         if not waiting:
-            break
+            return states
+    _, stretches = noted_stretches(warehouse, source)
+    for stretch in reversed(stretches):
+        if stretch.epoch < epoch:
+            ends = {split: (end, stretch.at[split]) for split, (_, end) in stretch.ranges.items()}
+            _take(states, waiting, stretch.epoch, ends)
     return states
 
 
-def read_committed_ranges(warehouse: Warehouse, source: SourceRecord) -> tuple[CommittedRanges, ...]:
-    """What the commits of a source's log that are still there say was read, in the order of the log.
+def _take(
+    states: dict[str, SplitState],
+    waiting: dict[str, StoredState],
+    epoch: int,
+    ends: Mapping[str, tuple[int, int]],
+) -> None:
+    """Lets splits stand where commits of runs from an epoch ended, (offset, version) by split, if those may."""
+    for split in waiting.keys() & ends.keys():
+        row, (end, at) = waiting[split], ends[split]
+        if at > row.log_version and epoch >= row.epoch:
+            states[split] = replace(states[split], offset=end)
+            del waiting[split]
 
-    Not those that a REWIND took back.
+
+def read_committed_ranges(warehouse: Warehouse, source: SourceRecord) -> tuple[CommittedRanges, ...]:
+    """What the commits of a source's log say was read, in its order, without those that a REWIND took back.
+
+    Of commits that were cleaned away those that went on end to end are one.
     """
-    table = warehouse.data(source.id, source.generation)
-    found = [
-        CommittedRanges(epoch=commit.epoch, ranges=commit.ranges, lives=commit.lives)
-        for _, commit in standing_commits(warehouse, table)
-        if commit.ranges
-    ]
-    return tuple(reversed(found))
+    version, stretches = noted_stretches(warehouse, source)
+    told = [CommittedRanges(epoch=each.epoch, ranges=each.ranges, lives=each.lives) for each in stretches]
+    found: list[CommittedRanges] = []
+    for at, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
+        if at <= version:
+            break
+        if commit.ranges:
+            found.append(CommittedRanges(epoch=commit.epoch, ranges=commit.ranges, lives=commit.lives))
+    return (*told, *reversed(found))

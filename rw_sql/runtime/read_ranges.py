@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.plan.ranges import LogPiece, ReadLife, with_piece, with_span
@@ -24,7 +25,7 @@ from rw_sql.runtime.delta_log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
     from rw_sql.runtime.delta_log import JobCommit
@@ -63,7 +64,7 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
         if known is None or known.version > version:
             known = _noted(warehouse, source, version)
         if known.version < version:
-            known = _fold(warehouse, table, known, version)
+            known = _fold(warehouse, table, known, version, partial(_cleaned, warehouse, source))
         _folded[table] = known
         return known
 
@@ -75,17 +76,38 @@ def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
         warehouse.write_text(warehouse.read_ranges(source.id, source.generation), _to_json(found))
 
 
+def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
+    """Writes down what the commits up to a version say, before they are cleaned away: where a fold begins that has to
+    leave out what came after them."""
+    known = _cleaned(warehouse, source)
+    if known.version < version:
+        table = warehouse.data(source.id, source.generation)
+        found = _fold(warehouse, table, known, version, partial(_cleaned, warehouse, source))
+        warehouse.write_text(warehouse.cleaned_ranges(source.id, source.generation), _to_json(found))
+
+
 def _noted(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, newest: int) -> ReadRanges:
     """What the file says, as far as the log is as old as that."""
+    found = _read(warehouse, warehouse.read_ranges(source.id, source.generation))
+    return found if found.version <= newest else ReadRanges()
+
+
+def _cleaned(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
+    """What the commits said that were cleaned away."""
+    return _read(warehouse, warehouse.cleaned_ranges(source.id, source.generation))
+
+
+def _read(warehouse: Warehouse, path: str) -> ReadRanges:
     try:
-        found = _from_json(warehouse.read_text(warehouse.read_ranges(source.id, source.generation)))
+        return _from_json(warehouse.read_text(path)) or ReadRanges()
     except FileNotFoundError:
         return ReadRanges()
-    return found if found is not None and found.version <= newest else ReadRanges()
 
 
-def _fold(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> ReadRanges:
-    """The commits after ``known`` added to it."""
+def _fold(
+    warehouse: Warehouse, table: str, known: ReadRanges, newest: int, cleaned: Callable[[], ReadRanges]
+) -> ReadRanges:
+    """The commits after ``known`` added to it. ``cleaned`` is what the commits said that are not there any more."""
     lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
     pieces, trimmed = dict(known.pieces), known.trimmed
     versions = range(known.version + 1, newest + 1)
@@ -97,7 +119,7 @@ def _fold(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> R
         actions = read_actions(warehouse, table, version)
         back_to = restored_version(actions)
         if back_to is not None:
-            then = _fold(warehouse, table, ReadRanges(), back_to)
+            then = _fold(warehouse, table, cleaned(), back_to, cleaned)
             lives, sparse, is_complete = dict(then.lives), set(then.sparse), then.is_complete
             pieces, trimmed = dict(then.pieces), then.trimmed
             continue

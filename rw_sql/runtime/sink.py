@@ -23,6 +23,8 @@ from rw_sql.plan.desired import sink_spec
 from rw_sql.runtime.delta_log import commits, last_batch
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
+from rw_sql.runtime.log_readers import require_versions
+from rw_sql.runtime.log_upkeep import Upkeep
 from rw_sql.runtime.output import CHANGE_FEED, FencedError, JobOutput
 from rw_sql.runtime.progress import newest_planned
 from rw_sql.runtime.sink_batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
@@ -94,6 +96,7 @@ class Sink:
     writer: SinkWriter
     checkpoint: str
     done: int
+    upkeep: Upkeep
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
     query: StreamingQuery | None = None
@@ -122,6 +125,7 @@ class Sink:
             tables[given.id] = _require_input(context, given)
         checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
+        require_versions(context, spec, checkpoint)
         fault("sink.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("sink.after_claim")
@@ -148,6 +152,7 @@ class Sink:
                 writer=writer,
                 checkpoint=checkpoint,
                 done=progress.done if held is None else max(held, progress.done),
+                upkeep=Upkeep(context=context, object_id=spec.sink_id, generation=spec.generation, output=progress),
             )
             for input_id, version in spec.starts:
                 if version >= 0:
@@ -244,6 +249,7 @@ class Sink:
                     raise
                 fault("sink.after_write")
                 self.progress.mark(batch)
+                self.upkeep.run_if_due()
             fault("sink.after_batch")
 
     def failure(self) -> Failure | None:

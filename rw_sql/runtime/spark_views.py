@@ -1,4 +1,7 @@
-"""Makes what the catalog holds readable by name in plain Spark SQL: the ``rw_catalog`` views and every view's rows."""
+"""Makes what the catalog holds readable by name in plain Spark SQL.
+
+That is the ``rw_catalog`` views, every view's rows, and of each source the records that did not decode.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import logging
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.spark_sessions import plain_sql
 
 if TYPE_CHECKING:
@@ -18,6 +23,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CATALOG_DATABASE = "rw_catalog"
+
+ERRORS = "$errors"
+"""What the name of a source's view of its records that did not decode ends in."""
 
 _MARK = "rw_sql.warehouse"
 """The property that tells our views from the user's own, and of which warehouse they are."""
@@ -35,14 +43,19 @@ class SparkViews:
         self.database = spark.catalog.currentDatabase()
         self._epoch = -1
         self._known: dict[str, MaterializedViewRecord] = {}
+        self._errors: dict[str, tuple[int, int]] = {}
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
         """Makes the ``rw_catalog`` views where a statement or table name speaks of them, as those of this warehouse.
 
-        Spark analyses each when it is made, which takes seconds: most sessions never need them.
+        The same for ``<source>$errors``. Spark analyses each when it is made, which takes seconds: most sessions never
+        need them.
         """
-        if CATALOG_DATABASE not in text.casefold():
+        folded = text.casefold()
+        if ERRORS in folded:
+            self._show_errors(folded)
+        if CATALOG_DATABASE not in folded:
             return
         context, uri = self._spark.sparkContext, self._context.warehouse.uri
         if _shown.get(context) == uri:
@@ -50,6 +63,28 @@ class SparkViews:
         for name, select in self._context.metastore.view_definitions():
             plain_sql(self._spark, f"CREATE OR REPLACE VIEW {CATALOG_DATABASE}.{name} AS {select}")
         _shown[context] = uri
+
+    def _show_errors(self, text: str) -> None:
+        """Makes the views of decode errors that a text names.
+
+        They are temporary: Spark takes no other with such a name. One of the user's own stays.
+        """
+        for source in self._context.metastore.snapshot().all("source"):
+            name, log = f"{source.name}{ERRORS}", (source.id, getattr(source, "generation", 1))
+            if name.casefold() not in text or not isinstance(source, SourceRecord) or self._errors.get(name) == log:
+                continue
+            if not source.is_shared:  # it has no log
+                continue
+            if name not in self._errors and self._spark.catalog.tableExists(f"`{name}`"):
+                continue
+            self._context.ensure_log(source)
+            plain_sql(
+                self._spark,
+                f"CREATE OR REPLACE TEMPORARY VIEW `{name}` (bytes, split, offset, reason) AS "
+                f"SELECT {RAW}, {SPLIT}, {OFFSET}, {ERROR} FROM delta.`{self._context.log_path(source)}` "
+                f"WHERE {ERROR} IS NOT NULL",
+            )
+            self._errors[name] = log
 
     def is_current(self, epoch: int) -> bool:
         """Whether the views are those of this epoch."""
@@ -63,6 +98,9 @@ class SparkViews:
         snapshot = self._context.metastore.snapshot()
         if self.is_current(snapshot.epoch):
             return
+        logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")}
+        for name in [name for name, (source_id, _) in self._errors.items() if logs.get(name) != source_id]:
+            self._drop_errors(name)
         wanted = {view.name: view for view in snapshot.all("materialized_view")}
         for name in [name for name in self._known if name not in wanted]:
             self._drop(name)
@@ -93,6 +131,12 @@ class SparkViews:
         """Takes the views of this warehouse away again; ``rw_catalog`` and what is the user's own stay."""
         for name in list(self._known):
             self._drop(name)
+        for name in list(self._errors):
+            self._drop_errors(name)
+
+    def _drop_errors(self, name: str) -> None:
+        del self._errors[name]
+        self._spark.catalog.dropTempView(name)
 
     def _drop(self, name: str) -> None:
         del self._known[name]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 
@@ -53,6 +55,18 @@ class Warehouse:
         """The folder of an ingest's checkpoints, one per run."""
         return f"{self.uri}/checkpoints/ingest-{source_id}"
 
+    def replaced_files(self, object_id: int, generation: int) -> str:
+        """The folder of the lists of a table's files that were replaced and are still there."""
+        return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}"
+
+    def cleaned_ranges(self, source_id: int, generation: int) -> str:
+        """The file that says which offsets the commits named that were cleaned away from a source's log."""
+        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"
+
+    def range_history(self, source_id: int, generation: int) -> str:
+        """The file that says what a source's log has read, operation by operation."""
+        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-history.json"
+
     def read_ranges(self, source_id: int, generation: int) -> str:
         """The file that says which offsets a source's log holds."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
@@ -70,6 +84,13 @@ class Warehouse:
         unfinished = f"{path}.{uuid.uuid4().hex}.writing"
         self.files.write_text(unfinished, text, encoding="utf-8")
         self.files.mv(unfinished, path)
+
+    def older_files(self, folder: str, seconds: float) -> list[str]:
+        """The files anywhere below a folder that were written longer ago than that, by their path below it."""
+        before = time.time() - seconds
+        found: dict[str, dict[str, Any]] = self.files.find(folder, detail=True)
+        root = self.files._strip_protocol(folder).rstrip("/") + "/"
+        return sorted(path.removeprefix(root) for path, of in found.items() if _written_at(of) < before)
 
     def exists(self, path: str) -> bool:
         """Whether a file is there. Only sure on a local path: elsewhere a listing may be remembered."""
@@ -90,3 +111,11 @@ class Warehouse:
             self.files.rm(path, recursive=True)
         except FileNotFoundError:
             return
+
+
+def _written_at(of: dict[str, Any]) -> float:
+    """When a file was written, in seconds since 1970; now where its file system does not tell."""
+    at = of.get("mtime", of.get("LastModified"))
+    if isinstance(at, datetime):
+        return at.timestamp()
+    return float(at) if at is not None else time.time()

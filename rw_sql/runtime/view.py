@@ -6,6 +6,7 @@ import logging
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
@@ -15,9 +16,12 @@ from rw_sql.runtime.delta_log import last_batch
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, cause_line, failure_of, stop_query
+from rw_sql.runtime.log_readers import require_versions
+from rw_sql.runtime.log_upkeep import Upkeep
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.progress import newest_planned
-from rw_sql.runtime.read_ranges import note_ranges
+from rw_sql.runtime.range_history import note_stretches
+from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.readers.own import OwnReaders
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed
@@ -59,6 +63,13 @@ def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> No
         )
 
 
+def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> None:
+    """Writes down elsewhere what the commits of a view that reads sources itself tell, up to a version."""
+    note_ranges(context.warehouse, view)
+    note_cleaned_ranges(context.warehouse, view, version)
+    note_stretches(context.warehouse, view, version)
+
+
 @dataclass(slots=True)
 class View:
     """One run of a view's query."""
@@ -69,6 +80,7 @@ class View:
     output: JobOutput
     checkpoint: str
     done: int
+    upkeep: Upkeep
     readers: OwnReaders | None = None
     strategy: Strategy = field(init=False)
     gate: BatchGate = field(default_factory=BatchGate)
@@ -90,6 +102,7 @@ class View:
                 context.ensure_log(source)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
+        require_versions(context, spec, checkpoint)
         # Before anything is written: while an upstream is away, each further try would leave a run and a fence.
         readers = OwnReaders.look(context, spec, snapshot, checkpoint)
         fault("view.before_claim")
@@ -112,6 +125,13 @@ class View:
             output=output,
             checkpoint=checkpoint,
             done=output.done,
+            upkeep=Upkeep(
+                context=context,
+                object_id=spec.view_id,
+                generation=spec.generation,
+                output=output,
+                note=None if readers is None else partial(_note_all, context, record),
+            ),
             readers=readers,
         )
         try:
@@ -203,6 +223,8 @@ class View:
                     # Where it has come to must be told also by a batch that changes no row.
                     with self._turn():
                         self.output.mark(batch)
+                with self._turn():
+                    self.upkeep.run_if_due()
                 fault("view.after_batch")
         else:
             raise FencedError(f"{self.spec.job} was stopped")

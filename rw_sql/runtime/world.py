@@ -9,6 +9,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.plan.desired import holds_of
+from rw_sql.plan.log_requests import MeasureLogs
 from rw_sql.plan.readers import readers_of
 from rw_sql.plan.requests import (
     AnalyzeQuery,
@@ -43,6 +44,7 @@ from rw_sql.runtime.checkpoint_answers import answer_checkpoint, read_checkpoint
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import is_held, now_ms
+from rw_sql.runtime.log_size import measure_logs
 from rw_sql.runtime.positions import (
     oldest_reader_epoch,
     read_committed_ranges,
@@ -149,6 +151,8 @@ class World:
                 return self._positions_before(request)
             case MeasureLags():
                 return measure_lags(context, self._snapshot)
+            case MeasureLogs(source_ids=source_ids):
+                return measure_logs(context, self._snapshot, source_ids)
             case AnalyzeQuery():
                 return analyze(context.sessions, request)
             case ReadRewindPoints() | LookAtRewind():

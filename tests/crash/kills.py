@@ -72,6 +72,19 @@ POINTS: Mapping[str, tuple[str, ...]] = {
 }
 """Every fault point there is, and where in the workflow it is passed for sure."""
 
+UPKEEP_POINTS = (
+    "upkeep.noted",
+    "upkeep.compacted",
+    "upkeep.dropped",
+    "upkeep.checkpointed",
+    "upkeep.listed",
+    "upkeep.cleaning",
+    "upkeep.cleaned",
+    "upkeep.removing",
+    "upkeep.done",
+)
+"""The steps of a turn of upkeep; ``tests/runtime/test_log_upkeep.py`` ends a turn at each."""
+
 SINK_POINTS = (
     "sink.before_claim",
     "sink.after_claim",

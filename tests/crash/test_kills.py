@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash.chain import ROOT, START, Chain, Kill
 from tests.crash.child import SPARK_APPEND
-from tests.crash.kills import CHAINS, DEALT, POINTS, SINK_POINTS, dealt_chain
+from tests.crash.kills import CHAINS, DEALT, POINTS, SINK_POINTS, UPKEEP_POINTS, dealt_chain
 from tests.integration.test_block_kills import BEFORE as BLOCK_POINTS
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, SWAP_POINTS
 from tests.runtime.test_own_reader_checkpoints import ALL_POINTS as READER_POINTS
@@ -48,6 +48,7 @@ def test_every_fault_point_is_known() -> None:
     assert named == {
         *POINTS,
         *SINK_POINTS,
+        *UPKEEP_POINTS,
         *BLOCK_POINTS,
         *READER_POINTS,
         *REWIND_POINTS,

@@ -16,6 +16,7 @@ from rw_sql.metastore.records import FORGOTTEN, JobStatus, OperationRecord, PutS
 from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.explain import explain_lines
+from rw_sql.plan.log_requests import LogSize, MeasureLogs
 from rw_sql.plan.lower import lower
 from rw_sql.plan.options import visible
 from rw_sql.plan.ranges import LogPiece, ReadLife, with_piece, with_span
@@ -99,6 +100,7 @@ class CannedWorld:
     operations: tuple[OperationRecord, ...] = ()
     commits: list[CommittedRanges] = field(default_factory=list)
     running: dict[str, str] = field(default_factory=dict)
+    logs: dict[int, LogSize] = field(default_factory=dict)
     dialect: str = "spark"
     shares_sources: bool = True
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
@@ -292,6 +294,8 @@ class CannedWorld:
                 return {row.split: connector(source.connector).decode_state(row.split, row.state) for row in stood}
             case MeasureLags():
                 return {}
+            case MeasureLogs():
+                return self.logs
             case AnalyzeQuery():
                 return self.analysis
             case ReadRewindPoints(source_id=source_id):

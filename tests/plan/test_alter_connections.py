@@ -217,7 +217,7 @@ def test_the_safe_path_of_a_connection_is_a_set() -> None:
 def test_what_may_be_altered_on_the_fly_is_what_risingwave_allows() -> None:
     options = connector("kafka").spec.options.values()
     allowed = {name if name == "group.id.prefix" else f"properties.{name}" for name in ON_THE_FLY}
-    ours = {"source_rate_limit", "barrier_interval_ms"}
+    ours = {"source_rate_limit", "barrier_interval_ms", "log.retention", "log.retention.bytes", "log.max_hold"}
     assert {option.key for option in options if option.is_alterable} == allowed | ours
 
 

@@ -11,6 +11,7 @@ from rw_sql.metastore.records import FORGOTTEN, MaterializedViewRecord
 from rw_sql.plan.desired import fragment_object
 from rw_sql.plan.requests import CommittedRanges, Positions
 from rw_sql.runtime.delta_log import job_commits, last_batch, latest_version
+from rw_sql.runtime.range_history import noted_stretches
 from rw_sql.runtime.read_ranges import read_ranges
 from rw_sql.runtime.readers.record import Head, read_head
 from rw_sql.runtime.readers.settle import stand
@@ -117,13 +118,17 @@ def read_fragment_positions_before(
 def read_fragment_ranges(
     warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str
 ) -> tuple[CommittedRanges, ...]:
-    """What the commits of a view that are still there say its own reader read, in their order."""
+    """What the commits of a view say its own reader read, in their order; those that are gone as few as can be."""
     view = snapshot.get(fragment_object(fragment))
     if not isinstance(view, MaterializedViewRecord):
         return ()
+    version, stretches = noted_stretches(warehouse, view)
+    told = [(each.epoch, each.ranges, each.lives) for each in stretches]
+    table = warehouse.data(view.id, view.generation)
+    new = [(each.epoch, each.ranges, each.lives) for at, each in job_commits(warehouse, table) if at > version]
     found = []
-    for _, commit in job_commits(warehouse, warehouse.data(view.id, view.generation)):
-        ranges = _of_source(commit.ranges, source.id)
-        if ranges:
-            found.append(CommittedRanges(epoch=commit.epoch, ranges=ranges, lives=_of_source(commit.lives, source.id)))
-    return tuple(reversed(found))
+    for epoch, ranges, lives in (*told, *reversed(new)):
+        of_source = _of_source(ranges, source.id)
+        if of_source:
+            found.append(CommittedRanges(epoch=epoch, ranges=of_source, lives=_of_source(lives, source.id)))
+    return tuple(found)

@@ -1,0 +1,46 @@
+"""What was measured over the course of a long run, and that its last quarter is no higher than the one before."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MOST_GROWTH = 0.05
+
+
+@dataclass(slots=True)
+class Course:
+    """Figures by the number of the step that they were taken after."""
+
+    samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    def note(self, step: int, **figures: float) -> None:
+        """Adds what was measured after a step."""
+        for name, figure in figures.items():
+            self.samples.setdefault(name, []).append((step, figure))
+
+    def mean(self, name: str, low: int, high: int) -> float:
+        """The mean of what was measured after ``low`` up to ``high``."""
+        return statistics.fmean(figure for step, figure in self.samples[name] if low < step <= high)
+
+    def require_level(self, steps: int, besides: Collection[str] = ()) -> dict[str, float]:
+        """The means of the last two quarters. Raises AssertionError where one grew by MOST_GROWTH, but for those
+        ``besides``."""
+        facts: dict[str, float] = {}
+        grown: list[str] = []
+        for name in self.samples:
+            third, last = self.mean(name, steps // 2, steps * 3 // 4), self.mean(name, steps * 3 // 4, steps)
+            facts |= {f"{name}, third quarter": round(third, 1), f"{name}, last quarter": round(last, 1)}
+            if name not in besides and last > third * (1 + MOST_GROWTH):
+                grown.append(name)
+        assert not grown, f"{', '.join(grown)} grew: {facts}"
+        return facts
+
+
+def resident_mb() -> float:
+    """This process's memory in MB."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 1e6

@@ -1,0 +1,124 @@
+"""How far those who read a table have come: what they have not read yet must stay.
+
+A view or sink tells by its checkpoint: the first version of the table that it, started again, asks for. It is the one
+of the batch before the newest, since Spark reads that again when a query starts.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+
+from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, SinkRecord
+from rw_sql.plan.desired import ViewSpec
+from rw_sql.runtime.delta_log import commit_versions, latest_version, read_actions
+from rw_sql.runtime.job import StalledError
+from rw_sql.syntax.names import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.desired import SinkSpec
+    from rw_sql.runtime.context import Context
+    from rw_sql.runtime.storage import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """One that reads a table: the first version it still needs, None where it has not begun.
+
+    ``waits_since_ms`` is since when something lies there for it to read, in milliseconds since 1970; None where nothing
+    does.
+    """
+
+    name: str
+    kind: str
+    needs: int | None
+    waits_since_ms: int | None
+
+
+def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: str, table_id: str) -> list[Reader]:
+    """Those views and sinks of the catalog that read an object's table."""
+    newest = latest_version(warehouse, table)
+    found = []
+    for name, kind, checkpoint, began_ms in _queries_on(warehouse, snapshot, object_id):
+        versions = planned_versions_of(warehouse, checkpoint, table_id)
+        since = began_ms
+        if versions:
+            # Cleaned away: longer ago than anybody would wait for.
+            since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
+        found.append(Reader(name=name, kind=kind, needs=min(versions, default=None), waits_since_ms=since))
+    return found
+
+
+def _queries_on(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> Iterator[tuple[str, str, str, int | None]]:
+    """What reads an object: name, kind, checkpoint and since when. A view that is being made anew reads it twice."""
+    for record in (*snapshot.all("materialized_view"), *snapshot.all("sink")):
+        if isinstance(record, MaterializedViewRecord) and object_id in record.inputs:
+            checkpoint = warehouse.view_checkpoint(record.id, record.generation)
+            yield record.name, record.kind, checkpoint, record.created_at_ms
+        elif isinstance(record, SinkRecord) and object_id in record.inputs:
+            checkpoint = warehouse.sink_checkpoint(record.id, record.generation)
+            yield record.name, record.kind, checkpoint, record.created_at_ms
+    for rebuild in snapshot.all("rebuild"):
+        view = snapshot.get(rebuild.view_id) if isinstance(rebuild, RebuildRecord) else None
+        if isinstance(rebuild, RebuildRecord) and isinstance(view, MaterializedViewRecord) and object_id in view.inputs:
+            yield view.name, view.kind, warehouse.view_checkpoint(view.id, rebuild.generation), None
+
+
+def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
+    """The next versions of a table after the last two batches of a query on this checkpoint; none before any.
+
+    A query that is started again asks for the earliest of them, and goes on at the last.
+    """
+    planned = sorted(int(name) for name in warehouse.list_names(f"{checkpoint}/offsets") if name.isdigit())
+    return [
+        int(offset["reservoirVersion"])
+        for batch in planned[-2:]
+        for offset in _offsets(warehouse, checkpoint, batch)
+        if offset.get("reservoirId") == table_id
+    ]
+
+
+def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
+    try:
+        lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").splitlines()[2:]
+    except FileNotFoundError:  # Spark keeps a bounded number of them
+        return []
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None:
+    """When a version was committed; None where it is not there (yet, or any more) or does not tell."""
+    try:
+        actions = read_actions(warehouse, table, version)
+    except FileNotFoundError:
+        return None
+    return next((int(action["commitInfo"]["timestamp"]) for action in actions if "commitInfo" in action), None)
+
+
+def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
+    """Raises StalledError where versions of an input that a query on this checkpoint still needs were cleaned away."""
+    warehouse = context.warehouse
+    for given in spec.inputs:
+        path = warehouse.data(given.id, given.generation)
+        newest = latest_version(warehouse, path)
+        if newest < 0 or not warehouse.list_names(f"{checkpoint}/offsets"):
+            continue
+        versions = planned_versions_of(warehouse, checkpoint, str(DeltaTable(path).metadata().id))
+        needs = min(versions, default=newest + 1)
+        oldest = min(commit_versions(warehouse, path), default=0)
+        if needs < oldest and needs <= newest:
+            name = quoted(spec.name)
+            way_out = f"DROP SINK {name} and create it again"
+            if isinstance(spec, ViewSpec):
+                way_out = f"REBUILD MATERIALIZED VIEW {name}"
+            raise StalledError(
+                f"EXPIRED {given.name}: {spec.name} has read to version {needs} and did not read for so long that "
+                f"it begins at {oldest} now: {way_out}",
+                is_final=True,
+            )

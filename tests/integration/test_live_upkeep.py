@@ -1,0 +1,83 @@
+"""Jobs that look after their tables while they run: readers go on, across restarts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.runtime import log_upkeep, table_files
+from rw_sql.runtime.delta_log import commit_versions, latest_version
+from rw_sql.runtime.storage import Warehouse
+from tests.integration.attached import AttachedSession, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SOURCE = (
+    "CREATE SOURCE s (id INT, k INT) WITH (connector = 'datagen', datagen.rows.per.second = '400', "
+    "fields.id.kind = 'sequence', fields.k.max = '4')"
+)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn of upkeep every three versions, which leaves nothing for later."""
+    monkeypatch.setattr(log_upkeep, "EVERY_VERSIONS", 3)
+    monkeypatch.setattr(table_files, "MOST_SMALL_FILES", 2)
+    monkeypatch.setattr(table_files, "GRACE_SECONDS", 0.0)
+
+
+def read_everything(session: AttachedSession) -> int:
+    """Stops the reading; how many rows each of the views then stands for."""
+    session.run("PAUSE SOURCE s", "FLUSH")
+    (total,) = session.sql("SELECT sum(n) AS n FROM counted")
+    rows = session.sql("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM plain")[0]
+    assert rows.n == rows.ids
+    (sums,) = session.sql("SELECT sum(n) AS n FROM again")
+    assert total.n == rows.n == sums.n
+    session.sql("RESUME SOURCE s")
+    return int(rows.n)
+
+
+@pytest.mark.usefixtures("often")
+def test_views_and_sinks_go_on_while_what_they_read_is_cleaned(spark: SparkSession, tmp_path: Path) -> None:
+    place = tmp_path / "warehouse"
+    warehouse = Warehouse.at(str(place))
+    session = AttachedSession(spark, str(place))
+    session.run(
+        SOURCE,
+        "CREATE MATERIALIZED VIEW counted AS SELECT k, count(*) AS n FROM s GROUP BY k",
+        "CREATE MATERIALIZED VIEW plain AS SELECT id, k FROM s",
+        "CREATE MATERIALIZED VIEW again AS SELECT k, count(*) AS n FROM plain GROUP BY k",
+        f"CREATE SINK late FROM s WITH (connector = 'deltalake', location = '{tmp_path}/late', type = 'append-only')",
+    )
+    log = warehouse.data(1, 1)
+
+    def has_been_cleaned(table: str, version: int) -> bool:
+        return latest_version(warehouse, table) >= version and commit_versions(warehouse, table)[0] > 0
+
+    for id_ in (1, 2, 3):
+        table = warehouse.data(id_, 1)
+        wait_until(partial(has_been_cleaned, table, 8), f"table {id_} was cleaned")
+    first = read_everything(session)
+    assert first > 0
+    assert len(DeltaTable(log).file_uris()) <= 12
+    session.detach()
+
+    # All of them start again on what is left.
+    session = AttachedSession(spark, str(place))
+    newest = latest_version(warehouse, log)
+    wait_until(lambda: commit_versions(warehouse, log)[0] > newest, "the log begins after where it stood")
+    rows = read_everything(session)
+    assert rows > first
+    late = DeltaTable(f"{tmp_path}/late").to_pyarrow_table(columns=["id"]).column("id").to_pylist()
+    assert len(late) == len(set(late)) >= rows
+    assert {job.state for job in session.jobs().values()} == {"RUNNING"}
+    session.detach()

@@ -1,0 +1,216 @@
+"""A source's log with readers, without Spark: batches, checkpoints and turns of upkeep as a test says.
+
+``python -m tests.runtime.tended <warehouse>`` runs one turn and ends, killed on the way if a fault point is armed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SourceRecord
+from rw_sql.plan.desired import ingest_fragment
+from rw_sql.runtime.context import Context
+from rw_sql.runtime.decode import BUCKET, ERROR, OFFSET, SPLIT
+from rw_sql.runtime.delta_log import commit_versions, read_actions
+from rw_sql.runtime.log_upkeep import Retention, Upkeep
+from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.range_history import note_stretches
+from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
+from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.table_files import live_files
+
+HIDDEN = {
+    SPLIT: pa.string(),
+    OFFSET: pa.int64(),
+    "_rw_run": pa.int64(),
+    "_rw_since": pa.int64(),
+    ERROR: pa.string(),
+    "_rw_raw": pa.binary(),
+    BUCKET: pa.int32(),
+}
+SCHEMA = pa.schema([("id", pa.int32()), *HIDDEN.items()])
+SPLIT_NAME = "t:0"
+
+
+@dataclass(slots=True)
+class TendedLog:
+    """A log of one split whose every record has its offset as its id. ``hour`` is the bucket that batches go to."""
+
+    warehouse: Warehouse
+    source: SourceRecord
+    context: Context
+    output: JobOutput
+    batch: int = 0
+    end: int = 0
+    hour: int = 1000
+    retention: Retention = field(default_factory=Retention)
+
+    @staticmethod
+    def open(folder: str, run: int = 1) -> TendedLog:
+        """The log in this warehouse, made if it is not there, and a new run of its job."""
+        warehouse = Warehouse.at(folder)
+        metastore = Metastore.open(warehouse.uri)
+        source = metastore.snapshot().find("source", "s")
+        if source is None:
+            source = SourceRecord(
+                id=metastore.snapshot().next_id,
+                name="s",
+                definition="CREATE SOURCE s (id INT) WITH (connector = 'datagen')",
+                connector="datagen",
+                options=(),
+                is_shared=True,
+            )
+            put(metastore, source)
+        assert isinstance(source, SourceRecord)
+        output = JobOutput.open(
+            warehouse,
+            warehouse.data(source.id, source.generation),
+            Schema.from_arrow(SCHEMA).to_json(),
+            job=ingest_fragment(source.id),
+            run=run,
+            epoch=run,
+            partition_by=(BUCKET,),
+            statistics=(SPLIT, OFFSET, ERROR),
+        )
+        context = Context(warehouse=warehouse, metastore=metastore, sessions=cast("Any", None), owner="a test")
+        log = TendedLog(warehouse=warehouse, source=source, context=context, output=output)
+        log.end = len(log.ids())
+        return log
+
+    @property
+    def table_id(self) -> str:
+        return str(self.output.table.metadata().id)
+
+    @property
+    def pending(self) -> list[str]:
+        """The lists of replaced files."""
+        return self.warehouse.list_names(self.warehouse.replaced_files(self.source.id, 1))
+
+    def append(self, batches: int = 1, rows: int = 2) -> None:
+        """So many batches."""
+        for _ in range(batches):
+            offsets = range(self.end, self.end + rows)
+            columns: dict[str, object] = {name: pa.nulls(rows, kind) for name, kind in HIDDEN.items()}
+            columns |= {
+                "id": list(offsets),
+                SPLIT: [SPLIT_NAME] * rows,
+                OFFSET: list(offsets),
+                BUCKET: [self.hour] * rows,
+            }
+            table = pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
+            self.output.append_rows(table, self.batch, {SPLIT_NAME: (self.end, self.end + rows)})
+            self.end += rows
+            self.batch += 1
+
+    def view(self, name: str, created_at_ms: int = 0) -> MaterializedViewRecord:
+        """A view of the catalog that reads the log."""
+        record = MaterializedViewRecord(
+            id=self.context.metastore.snapshot().next_id,
+            name=name,
+            definition="",
+            query="",
+            schema="",
+            inputs=(self.source.id,),
+            created_at_ms=created_at_ms,
+        )
+        put(self.context.metastore, record)
+        return record
+
+    def read(self, view: MaterializedViewRecord, batch: int, next_version: int, *, is_whole: bool = False) -> None:
+        """The view has planned a batch that ends before this version."""
+        offset = {
+            "sourceVersion": 1,
+            "reservoirId": self.table_id,
+            "reservoirVersion": next_version,
+            "index": -1,
+            "isStartingVersion": is_whole,
+        }
+        folder = self.warehouse.view_checkpoint(view.id, view.generation)
+        self.warehouse.write_text(f"{folder}/offsets/{batch}", f"v1\n{{}}\n{json.dumps(offset)}")
+
+    def forget(self, view: MaterializedViewRecord, batch: int) -> None:
+        """The view's checkpoint does not name this batch any more."""
+        self.warehouse.remove(f"{self.warehouse.view_checkpoint(view.id, view.generation)}/offsets/{batch}")
+
+    def log_sizes(self) -> list[int]:
+        """The bytes of each file of the Delta log."""
+        return [file.stat().st_size for file in (Path(self.output.path) / "_delta_log").iterdir()]
+
+    def upkeep(self) -> Upkeep:
+        def note(version: int) -> None:
+            note_ranges(self.warehouse, self.source)
+            note_cleaned_ranges(self.warehouse, self.source, version)
+            note_stretches(self.warehouse, self.source, version)
+
+        return Upkeep(
+            context=self.context,
+            object_id=self.source.id,
+            generation=1,
+            output=self.output,
+            retention=self.retention,
+            is_log=True,
+            note=note,
+        )
+
+    def turn(self) -> None:
+        """One turn of upkeep."""
+        self.upkeep().run()
+
+    def ids(self, version: int | None = None) -> list[int]:
+        """The rows of the log, read by somebody who knows nothing of it."""
+        table = DeltaTable(self.output.path, version=version)
+        return sorted(table.to_pyarrow_table(columns=["id"]).column("id").to_pylist())
+
+    def streamed(self, first: int) -> list[int]:
+        """The rows that a stream over commits gets from this version on: the new data of each, and nothing twice."""
+        found: list[int] = []
+        for version in range(first, self.output.table.version() + 1):
+            for action in read_actions(self.warehouse, self.output.path, version):
+                if "add" in action and action["add"]["dataChange"]:
+                    file = f"{self.output.path}/{action['add']['path']}"
+                    found += pa.parquet.read_table(file, columns=["id"]).column("id").to_pylist()
+        return found
+
+    def versions(self) -> list[int]:
+        """The commits that are there."""
+        return commit_versions(self.warehouse, self.output.path)
+
+    def files(self) -> int:
+        """How many live data files there are."""
+        return len(DeltaTable(self.output.path).file_uris())
+
+    def on_disk(self) -> set[str]:
+        """The data files that there are, live or not."""
+        return {path for path in self.warehouse.older_files(self.output.path, -60.0) if "_delta_log" not in path}
+
+    def unexplained(self) -> set[str]:
+        """The data files that are neither live nor named by a commit that is there."""
+        known = set(live_files(DeltaTable(self.output.path)))
+        for version in self.versions():
+            for action in read_actions(self.warehouse, self.output.path, version):
+                known.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
+        return self.on_disk() - known
+
+
+def put(metastore: Metastore, record: SourceRecord | MaterializedViewRecord) -> None:
+    """Commits a record."""
+    operation = Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=record),))
+    metastore.commit(operation, based_on=metastore.snapshot())
+
+
+if __name__ == "__main__":
+    from rw_sql.runtime import faults, table_files
+
+    folder, point = sys.argv[1:]
+    table_files.GRACE_SECONDS = 0.0
+    log = TendedLog.open(folder, run=2)
+    faults.arm(point)
+    log.turn()
