@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 ROOT = Path(__file__).parents[2]
 PRIVATE = "rw_sql-secrets-"
-_LIFE_SECONDS = 200
+_LIFE_SECONDS = 400
 
 PLACES = (
     "answers",
