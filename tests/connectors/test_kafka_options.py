@@ -45,7 +45,7 @@ def test_plain_options_in_both_languages() -> None:
         "groupIdPrefix": "g",
         "kafka.max.partition.fetch.bytes": "2000000",
         "kafka.isolation.level": "read_committed",
-        "kafka.fetch.max.wait.ms": "20",
+        "kafka.fetch.max.wait.ms": "1",
         "kafka.security.protocol": "PLAINTEXT",
         "kafka.request.timeout.ms": "5000",
         "kafka.default.api.timeout.ms": "5000",

@@ -210,7 +210,7 @@ def test_only_those_restart_whose_configuration_differs(
     for statement, who in (
         ("ALTER CONNECTION c SET (properties.client.id = 'c')", {"a", "b", "k"}),
         ("ALTER CONNECTION c SET (properties.fetch.max.bytes = 1000000)", {"a", "b"}),
-        ("ALTER CONNECTION c SET (properties.queued.min.messages = 10, properties.fetch.wait.max.ms = 20)", set()),
+        ("ALTER CONNECTION c SET (properties.queued.min.messages = 10, properties.fetch.wait.max.ms = 1)", set()),
         ("ALTER SOURCE a SET CONNECTION e", {"a"}),
         ("ALTER SOURCE a SET CONNECTION NONE", set()),
         ("ALTER SOURCE b CONNECTOR WITH (group.id.prefix = 'mine')", {"b"}),

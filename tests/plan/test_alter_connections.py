@@ -227,7 +227,7 @@ def test_what_may_be_altered_on_the_fly_is_what_risingwave_allows() -> None:
         "SET (properties.queued.min.messages = 5)",
         "SET (properties.statistics.interval.ms = 5)",
         "SET (properties.isolation.level = 'READ_COMMITTED')",
-        "SET (properties.fetch.wait.max.ms = 20)",
+        "SET (properties.fetch.wait.max.ms = 1)",
     ],
 )
 def test_what_changes_no_readers_configuration_restarts_none(change: str) -> None:
@@ -239,7 +239,7 @@ def test_what_changes_no_readers_configuration_restarts_none(change: str) -> Non
 
 def test_a_default_that_is_dropped_again_restarts_none() -> None:
     world = connected_world()
-    world.run("ALTER CONNECTION c SET (properties.fetch.wait.max.ms = '20', properties.client.id = 'x')")
+    world.run("ALTER CONNECTION c SET (properties.fetch.wait.max.ms = '1', properties.client.id = 'x')")
     before = ingest(world)
     assert restarted(world.run("ALTER CONNECTION c RESET (properties.fetch.wait.max.ms)")) == []
     assert restarted(world.run("ALTER CONNECTION c DROP (properties.client.id)")) == [
