@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.kafka_topics import add_partitions, create_topic
+from rw_sql.cli.kafka_topics import add_partitions, create_topic, delete_topic, produce
 from rw_sql.runtime import view as view_module
 from rw_sql.runtime.readers import settle as settling
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
@@ -274,10 +273,8 @@ def test_a_move_that_breaks_off_at_any_step_is_taken_up(
 
 
 def test_a_reader_of_a_topic_that_was_made_again_stalls_until_it_is_reset(
-    session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
+    session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:
-    from rw_sql.cli.kafka_topics import delete_topic
-
     create_topic(broker.bootstrap, topic_name, 1)
     produce_json(broker.bootstrap, topic_name, [{"id": at} for at in range(5)])
     session.allow_unsafe()
@@ -287,12 +284,15 @@ def test_a_reader_of_a_topic_that_was_made_again_stalls_until_it_is_reset(
         f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
         "CREATE MATERIALIZED VIEW m AS SELECT id FROM s",
     )
+    produce(broker.bootstrap, topic_name, [b"not JSON"])
     assert session.flushed_rows_of("m") == [(at,) for at in range(5)]
     delete_topic(broker.bootstrap, topic_name)
     create_topic(broker.bootstrap, topic_name, 1)
     produce_json(broker.bootstrap, topic_name, [{"id": 100 + at} for at in range(9)])
     wait_until(lambda: session.job("m").state == "STALLED", "the reader stalls")
     assert "RECREATED" in session.job("m").reason
+    counted = {row.name: row.value for row in session.sql("SHOW METRICS") if "source" in row.labels}
+    assert counted["rw_sql_decode_errors_total"] == 1
     assert session.rows_of("m") == [(at,) for at in range(5)]
     session.run("RESET SOURCE SPLITS s")
     assert session.flushed_rows_of("m") == [*((at,) for at in range(5)), *((100 + at,) for at in range(9))]

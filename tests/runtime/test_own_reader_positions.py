@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import (
@@ -21,11 +21,15 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     SourceRecord,
 )
+from rw_sql.plan.desired import ReaderSpec, ViewSpec
 from rw_sql.plan.requests import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.holds import held_jobs
+from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.pace import Throttle
+from rw_sql.runtime.readers import own as own_module
 from rw_sql.runtime.readers.positions import commit_key
 from rw_sql.runtime.readers.record import read_record, with_lines, write_record
 from rw_sql.runtime.readers.settle import Wanted, settle
@@ -35,6 +39,7 @@ from tests.runtime.jobs import Jobs
 from tests.runtime.test_own_reader_checkpoints import Checkpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rw_sql.plan.requests import Positions
@@ -236,3 +241,66 @@ def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
     assert not any(found.is_taken for found in facts.holds())
     jobs.jobs["mv-3"].may_stop.set()
     jobs.reach(lambda: all(found.is_taken for found in facts.holds()), "the hold is taken")
+
+
+class SameTopic:
+    """An upstream whose topics are in the life they always were."""
+
+    def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
+        return dict.fromkeys(topics, "t")
+
+    def close(self) -> None:
+        """It holds no connection."""
+
+
+@pytest.mark.parametrize("cluster", ["c", "another"])
+def test_a_batch_that_is_in_the_view_is_finished_as_it_was_planned(own: Own, cluster: str) -> None:
+    own.read(20)
+    own.read(30, until="written")
+    own.set(5)
+    snapshot = own.metastore.snapshot()
+    source = snapshot.get(1)
+    assert isinstance(source, SourceRecord)
+    spec = ReaderSpec(
+        fragment=FRAGMENT,
+        source_id=1,
+        name="s",
+        connector="kafka",
+        definition="",
+        options=(),
+        splits=("a:0",),
+        since=snapshot.fragment_epoch(FRAGMENT),
+    )
+    seen = UpstreamSplit(split="a:0", start=0, end=99, cluster=cluster, incarnation="t")
+    reader = own_module._Reader(
+        spec=spec,
+        source=source,
+        kind=KAFKA,
+        options={},
+        upstream=Upstream(splits={"a:0": seen}, cluster=cluster),
+        throttle=Throttle(None),
+        watch=SameTopic(),
+    )
+    view = ViewSpec(
+        job="mv-2",
+        view_id=2,
+        name="v",
+        query="",
+        schema=SCHEMA,
+        keys=(),
+        generation=1,
+        inputs=(),
+        readers=(spec,),
+    )
+    readers = own_module.OwnReaders(spec=view, files=own.checkpoint.files, snapshot=snapshot, readers=(reader,))
+    if cluster != "c":
+        with pytest.raises(StalledError, match=r"UNFINISHED batch 1 of v.*UNDO OPERATION"):
+            readers.settle(1)
+        return
+    assert readers.settle(1) == 1
+    assert {split: state.offset for split, state in reader.states.items()} == {"a:0": 30}
+    assert readers.ranges(1) == {"1/a:0": (20, 30)}
+    own.checkpoint.write("commits/1", "v1\n{}")
+    assert readers.settle(1) is None
+    assert reader.positions == {"a:0": 5}
+    assert own.checkpoint.line(1) == {"a:0": 5}

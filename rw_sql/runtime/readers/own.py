@@ -172,6 +172,8 @@ class OwnReaders:
                 cluster, incarnation = lives.get(split, (None, None))
                 state = reader.kind.decode_state(split, str(offset))
                 reader.states[split] = _with_life(state, cluster, incarnation)
+            begun = head.offsets(reader.spec.fragment, reader.kind) or {}
+            reader.positions = {split: begun.get(split, offset) for split, offset in planned.items()}
             reader.watch = reader.watch or reader.kind.watch(reader.options)
             if self._is_elsewhere(reader):
                 raise StalledError(
