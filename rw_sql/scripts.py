@@ -15,6 +15,7 @@ from rw_sql.syntax import split_script
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from rw_sql.metastore.records import BackfillProgress
     from rw_sql.session import Question, StatementText
 
 # Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query does,
@@ -32,6 +33,7 @@ def run_statements(
     *,
     answer: Callable[[Question], bool] | None,
     on_result: Callable[[StatementText, DataFrame | None], None],
+    on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> None:
     """Runs a script's statements until the first error, each result handed to ``on_result`` before the next begins.
 
@@ -45,7 +47,7 @@ def run_statements(
         done += 1
 
     try:
-        run_script(spark, text, file, answer=answer, on_result=count_and_hand_on)
+        run_script(spark, text, file, answer=answer, on_result=count_and_hand_on, on_progress=on_progress)
     except PySparkException as error:
         part = list(split_script(text))[done]
         raise spark_error(error, part.text).moved_into(text, part.start, part.line, part.column, file) from error

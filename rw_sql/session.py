@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import logging
 import os
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql import SparkSession
 
 from rw_sql.environment import check_java
 from rw_sql.errors import DELTA_MISSING, SqlError
@@ -25,6 +24,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.plan.gate import Question
 from rw_sql.plan.names import RELATION_KINDS, object_name
 from rw_sql.plan.parameters import SESSION_PARAMETERS
+from rw_sql.runtime.batch_scan import scanned, sources_in
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.executor import Executor, SessionState
 from rw_sql.runtime.faults import fault, know_jvm
@@ -33,16 +33,19 @@ from rw_sql.runtime.job import cause_line
 from rw_sql.runtime.lease import new_owner_name
 from rw_sql.runtime.metrics import serve_metrics
 from rw_sql.runtime.owner import LOOK_SECONDS, Owner
-from rw_sql.runtime.spark_sessions import ORIGINAL_SQL, SparkSessions, leave_dead_jvm
+from rw_sql.runtime.spark_sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.spark_views import SparkViews
 from rw_sql.runtime.storage import Warehouse
 from rw_sql.syntax import could_be_ours, route, split_script
+from rw_sql.wrapped import wrap_shell_sql, wrap_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import BackfillProgress, SourceRecord
     from rw_sql.syntax.script import ScriptStatement
     from rw_sql.syntax.statements import Name, Statement
 
@@ -119,6 +122,8 @@ class Attached:
         self._runtime = runtime
         self._state = SessionState(ask=_default_ask())
         self._next_look = 0.0
+        self._sources: dict[str, SourceRecord] = {}
+        self._sources_epoch = -1
         self._views = SparkViews(runtime.context, spark)
         runtime.views.append(self._views)
         self._views.refresh()
@@ -165,6 +170,15 @@ class Attached:
     def ask(self, answer: Callable[[Question], bool] | None) -> None:
         self._state.ask = answer
 
+    @property
+    def on_progress(self) -> Callable[[BackfillProgress], None] | None:
+        """Who is told how far a view has come, while a statement waits until it is made."""
+        return self._state.on_progress
+
+    @on_progress.setter
+    def on_progress(self, tell: Callable[[BackfillProgress], None] | None) -> None:
+        self._state.on_progress = tell
+
     def serve_metrics(self, where: str) -> int:
         """Serves the warehouse's figures to Prometheus at ``port`` (of the loopback) or ``host:port``; the port.
 
@@ -207,6 +221,7 @@ class Attached:
         try:
             table = self._runtime.executor.run(statement, self._state)
             self._views.refresh()
+            self._know_sources(self._runtime.context.metastore.snapshot())
             return frame_of(self.spark, table)
         except SqlError as error:
             raise error.located(text) from error.__cause__
@@ -229,10 +244,29 @@ class Attached:
         # A plain statement is Spark's and needs no catalog of ours, wherever that has gone.
         try:
             snapshot = self._runtime.context.metastore.snapshot()
+            self._know_sources(snapshot)
             if not self._views.is_current(snapshot.epoch):
                 self._views.refresh()
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
+
+    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
+        """What ``read`` makes of a statement that is Spark's; sources of ours that it names are read upstream, once.
+
+        Raises SqlError, located in ``text``, where one of them cannot be.
+        """
+        sources = sources_in(self._sources, text)
+        if not sources:
+            return read()
+        try:
+            return scanned(self._runtime.context, self.spark, sources, read, text)
+        except SqlError as error:
+            raise error.located(text) from error.__cause__
+
+    def _know_sources(self, snapshot: Snapshot) -> None:
+        if snapshot.epoch != self._sources_epoch:
+            self._sources = {source.name: source for source in snapshot.all("source")}
+            self._sources_epoch = snapshot.epoch
 
 
 _lock = threading.RLock()
@@ -316,8 +350,8 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             runtime.serves_metrics = True
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
-        _wrap_sql()
-        _wrap_shell_sql(spark)
+        wrap_sql(_attached_to)
+        wrap_shell_sql(spark)
         return attached
 
 
@@ -379,62 +413,6 @@ def _ask_at_prompt(question: Question) -> bool:
         return False
 
 
-def _wrap_sql() -> None:
-    """Wraps the class's ``sql`` once. A session that is not attached and a call with arguments go straight through."""
-    original = SparkSession.sql
-    if hasattr(original, ORIGINAL_SQL):
-        return
-
-    @functools.wraps(original)
-    def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:  # noqa: N803
-        attached = self.__dict__.get(_ATTRIBUTE)
-        if attached is None or not isinstance(sqlQuery, str):
-            return original(self, sqlQuery, args, **kwargs)
-        if args is not None or kwargs:
-            attached.before_spark(sqlQuery)
-            return original(self, sqlQuery, args, **kwargs)
-        statement = attached.route(sqlQuery)
-        if statement is not None:
-            result: DataFrame = attached.run(sqlQuery, statement)
-            return result
-        attached.before_spark(sqlQuery)
-        try:
-            return original(self, sqlQuery)
-        except BaseException:
-            # A mistyped RESUME is no statement of ours: committing the rest would leave the source paused.
-            attached.abort_block()
-            raise
-
-    setattr(sql, ORIGINAL_SQL, original)
-    SparkSession.sql = sql  # type: ignore[method-assign]
-    _wrap_table(SparkSession, lambda spark: spark)
-    _wrap_table(DataFrameReader, lambda reader: reader._spark)
-
-
-def _wrap_table(owner: type, session_of: Callable[[Any], SparkSession]) -> None:
-    """Lets ``table()`` find what ``sql()`` finds."""
-    original = owner.__dict__["table"]
-
-    @functools.wraps(original)
-    def table(self: Any, tableName: str) -> DataFrame:  # noqa: N803
-        attached = _attached_to(session_of(self))
-        if attached is not None:
-            attached.before_spark(tableName)
-        found: DataFrame = original(self, tableName)
-        return found
-
-    setattr(owner, "table", table)  # noqa: B010  # the class is not known to type checkers
-
-
-def _wrap_shell_sql(spark: SparkSession) -> None:
-    """The pyspark shell bound its own ``sql`` before the class's method was wrapped: it is bound again."""
-    shell = sys.modules.get("__main__")
-    bound = getattr(shell, "sql", None)
-    is_of_spark = getattr(bound, "__self__", None) is spark
-    if is_of_spark and getattr(bound, "__func__", None) is getattr(SparkSession.sql, ORIGINAL_SQL):
-        setattr(shell, "sql", spark.sql)  # noqa: B010  # a name of the user's, unknown to type checkers
-
-
 def run_script(
     spark: SparkSession,
     text: str,
@@ -442,16 +420,19 @@ def run_script(
     *,
     answer: Callable[[Question], bool] | None = None,
     on_result: Callable[[StatementText, DataFrame | None], None] | None = None,
+    on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> None:
     """Runs a script's statements one by one, ours and Spark's, until the first error.
 
-    ``answer`` is who says yes to unsafe statements (None: nobody). ``on_result`` gets every statement with its rows.
+    ``answer`` is who says yes to unsafe statements (None: nobody). ``on_result`` gets every statement with its rows,
+    ``on_progress`` how far a view has come that a statement waits for.
     Raises SqlError located in the script (file, line, column); the statements before it stay done.
     """
     attached = _attached_to(spark)
     if attached is None:
         attached = attach(spark)
     before, attached.ask = attached.ask, answer
+    told, attached.on_progress = attached.on_progress, on_progress
     try:
         for part in split_script(text):
             shown = StatementText(text=part.text, line=part.line, column=part.column)
@@ -459,7 +440,7 @@ def run_script(
             if on_result is not None:
                 on_result(shown, result)
     finally:
-        attached.ask = before
+        attached.ask, attached.on_progress = before, told
 
 
 def _run_part(attached: Attached, part: ScriptStatement, script: str, file: str | None) -> DataFrame:

@@ -18,6 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 from rich.text import Text
 
+from rw_sql.cli.bar import BackfillBar
 from rw_sql.cli.output import console_for, print_error, print_rows
 from rw_sql.cli.question import ask_at_terminal
 from rw_sql.cli.spark_start import spark_for
@@ -173,7 +174,8 @@ def run_typed(console: Console, spark: SparkSession, text: str) -> None:
 
     started = time.monotonic()
     try:
-        run_statements(spark, text, answer=answer, on_result=show)
+        with BackfillBar(console) as bar:
+            run_statements(spark, text, answer=answer, on_result=show, on_progress=bar.tell)
     except SqlError as error:
         print_error(error.render())
     except KeyboardInterrupt:

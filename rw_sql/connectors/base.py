@@ -209,6 +209,22 @@ class Connector(Protocol):
         """
         ...
 
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """A DataFrame of the records ``[start, end)`` of each split, in the columns of :meth:`read_stream`.
+
+        Reading it fails where the upstream does not have a range's first record any more; holes in between (compacted
+        records, transactions' markers) are no failure.
+        """
+        ...
+
     def read_positions(self, source_offset: str) -> dict[str, int]:
         """The next offset per split out of a Spark offset entry of this reader (one line of ``offsets/N``)."""
         ...

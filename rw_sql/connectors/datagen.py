@@ -185,6 +185,20 @@ class DatagenConnector:
             max_records=max_records,
         )
 
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """The rows of these offsets, made anew: each is a function of its offset alone."""
+        from rw_sql.connectors import datagen_plan, datagen_reader
+
+        return datagen_reader.read_batch(spark, datagen_plan.plan_rows(self.spec, options, columns), ranges)
+
     def read_positions(self, source_offset: str) -> dict[str, int]:
         """The next offset per split out of ``{"4-0":5}``."""
         return {split: int(offset) for split, offset in json.loads(source_offset).items()}

@@ -13,7 +13,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from rw_sql.connectors import datagen_rows
@@ -101,8 +101,33 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from datagen_rows.make_batches(self._plan, [SplitRange(*given) for given in partition.value])
 
 
+class DatagenReader(DataSourceReader):
+    """Makes the rows of given ranges, once."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._plan: RowPlan = datagen_rows.row_plan(options["plan"])
+        self._ranges: dict[str, list[int]] = json.loads(options["ranges"])
+        self._tasks = max(1, int(options["tasks"]))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        ranges = [
+            SplitRange(split, split_index(split), start, end)
+            for split, (start, end) in self._ranges.items()
+            if end > start
+        ]
+        rows = sum(given.end - given.start for given in ranges)
+        tasks = min(self._tasks, -(-rows // _ROWS_PER_TASK))
+        # Spark asks for one partition at least.
+        return [InputPartition([astuple(given) for given in part]) for part in _dealt(ranges, rows, tasks)] or [
+            InputPartition([])
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield from datagen_rows.make_batches(self._plan, [SplitRange(*given) for given in partition.value])
+
+
 class DatagenDataSource(DataSource):
-    """``spark.readStream.format("rw_sql_datagen")``."""
+    """``format("rw_sql_datagen")``, of ``spark.readStream`` and ``spark.read``."""
 
     @classmethod
     def name(cls) -> str:
@@ -113,6 +138,9 @@ class DatagenDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return DatagenStreamReader(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return DatagenReader(self.options)
 
 
 def share_out(left: NDArray[np.int64], most: int) -> NDArray[np.int64]:
@@ -147,6 +175,18 @@ def read_stream(
         .option("positions", json.dumps({split: state.offset for split, state in positions.items()}))
         .option("rate", "" if rate is None else str(rate))
         .option("maxrows", str(max_records or DEFAULT_BATCH_ROWS))
+        .option("tasks", str(spark.sparkContext.defaultParallelism))
+        .load()
+    )
+
+
+def read_batch(spark: SparkSession, plan: RowPlan, ranges: Mapping[str, tuple[int, int]]) -> DataFrame:
+    """A plan's rows of these ranges."""
+    _register(spark)
+    return (
+        spark.read.format("rw_sql_datagen")
+        .option("plan", plan.to_json())
+        .option("ranges", json.dumps(ranges))
         .option("tasks", str(spark.sparkContext.defaultParallelism))
         .load()
     )

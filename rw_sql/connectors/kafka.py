@@ -235,6 +235,25 @@ class KafkaConnector:
             with_headers=with_headers,
         )
 
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Spark's own batch reader on exactly these offsets. Its jars (:meth:`spark_packages`) must be loaded."""
+        return kafka_reader.read_batch(
+            spark,
+            kafka_secrets.hide(
+                kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
+            ),
+            ranges,
+            with_headers=with_headers,
+        )
+
     def read_positions(self, source_offset: str) -> dict[str, int]:
         """The next offset per split out of ``{"orders":{"0":5}}``."""
         return kafka_reader.read_offsets(source_offset)

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -47,12 +47,22 @@ def split_parts(split: str) -> tuple[str, int]:
 
 def assignment(positions: Mapping[str, SplitState]) -> tuple[str, str]:
     """Spark's ``assign`` and ``startingOffsets`` for these positions."""
+    return _assigned(positions), _offsets({split: state.offset for split, state in positions.items()})
+
+
+def _assigned(splits: Iterable[str]) -> str:
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(map(split_parts, splits)):
+        numbers.setdefault(topic, []).append(number)
+    return json.dumps(numbers)
+
+
+def _offsets(positions: Mapping[str, int]) -> str:
     offsets: dict[str, dict[str, int]] = {}
-    for split, state in positions.items():
+    for split, offset in positions.items():
         topic, number = split_parts(split)
-        offsets.setdefault(topic, {})[str(number)] = state.offset
-    assign = {topic: sorted(map(int, numbers)) for topic, numbers in offsets.items()}
-    return json.dumps(assign), json.dumps(offsets)
+        offsets.setdefault(topic, {})[str(number)] = offset
+    return json.dumps(offsets)
 
 
 def read_offsets(source_offset: str) -> dict[str, int]:
@@ -85,8 +95,6 @@ def read_stream(
     with_headers: bool,
 ) -> DataFrame:
     """The stream, in the columns that every connector's reader has. ``options`` are Spark's."""
-    from pyspark.sql import functions as f
-
     if not positions:
         raise ValueError("a reader needs at least one split")
     keep_consumers(spark)
@@ -106,8 +114,35 @@ def read_stream(
     if len(positions) > tasks:
         # Spark reads each partition by a task of its own, which takes longer than the few records of a small batch.
         found = found.coalesce(tasks)
+    return _records(found, with_headers=with_headers)
+
+
+def read_batch(
+    spark: SparkSession, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]], *, with_headers: bool
+) -> DataFrame:
+    """The records ``[start, end)`` of each partition, in the same columns. ``options`` are Spark's."""
+    if not ranges:
+        raise ValueError("a batch needs at least one split")
+    return _records(
+        spark.read.format("kafka")
+        .options(**options)
+        .option("assign", _assigned(ranges))
+        .option("startingOffsets", _offsets({split: start for split, (start, _) in ranges.items()}))
+        .option("endingOffsets", _offsets({split: end for split, (_, end) in ranges.items()}))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", str(with_headers).lower())
+        # A partition is read by more than one task where there are fewer partitions than tasks at a time.
+        .option("minPartitions", str(spark.sparkContext.defaultParallelism))
+        .load(),
+        with_headers=with_headers,
+    )
+
+
+def _records(frame: DataFrame, *, with_headers: bool) -> DataFrame:
+    from pyspark.sql import functions as f
+
     headers = f.col("headers") if with_headers else f.lit(None).cast("array<struct<key:string,value:binary>>")
-    return found.select(
+    return frame.select(
         f.concat_ws(":", f.col("topic"), f.col("partition").cast("string")).alias("_rw_split"),
         f.col("offset").alias("_rw_offset"),
         f.col("key"),

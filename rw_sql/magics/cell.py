@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from rw_sql.errors import NO_SESSION, SqlError
+from rw_sql.magics.bar import ProgressBars
 from rw_sql.magics.table import ResultTable
 from rw_sql.results import read_rows
 
@@ -57,7 +58,11 @@ class StatementMagic:
 
         arguments = _Arguments() if cell is None else _read_arguments(line)
         run_statements(
-            self._session(), line if cell is None else cell, answer=self._choose_answer(arguments), on_result=_show
+            self._session(),
+            line if cell is None else cell,
+            answer=self._choose_answer(arguments),
+            on_result=_show,
+            on_progress=ProgressBars().tell,
         )
 
     def _session(self) -> SparkSession:

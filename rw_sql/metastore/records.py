@@ -370,6 +370,24 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillProgress:
+    """How far a view has come with its history: ``done`` of ``total`` offsets. ``is_over``: it is live.
+
+    ``phase`` is in words. ``generation`` is the view's.
+    """
+
+    job: str
+    object_id: int
+    generation: int
+    phase: str
+    done: int
+    total: int
+    started_ms: int
+    updated_ms: int
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotedPosition:
     """A split's position as its ingest noted it at a barrier that matters, up to ``log_version`` of the log."""
 

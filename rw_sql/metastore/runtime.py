@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rw_sql.metastore.projections import newest_rows
-from rw_sql.metastore.records import Hold, JobStatus, Lease, NotedPosition, PointDependent, RewindPoint, Run
+from rw_sql.metastore.records import (
+    BackfillProgress,
+    Hold,
+    JobStatus,
+    Lease,
+    NotedPosition,
+    PointDependent,
+    RewindPoint,
+    Run,
+)
 from rw_sql.metastore.table import Moved, StoredTable, join
 
 if TYPE_CHECKING:
@@ -206,6 +215,15 @@ class RuntimeFacts:
 
         self._statuses().write(choose)
 
+    def write_backfill(self, progress: BackfillProgress) -> None:
+        """Replaces what is known of a view's way through its history."""
+        self._backfills().write(lambda _: [_values(progress)])
+
+    def backfills(self) -> Mapping[str, BackfillProgress]:
+        """How far each view has come with its history, by its job; those that never had one are not there."""
+        rows = self._backfills().rows().values()
+        return {row["job"]: BackfillProgress(**_chosen(BackfillProgress, row)) for row in rows}
+
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
         """Notes positions, per fragment and split; returns those refused for being older than what is noted.
 
@@ -337,15 +355,18 @@ class RuntimeFacts:
     def _rewinds(self) -> KeyedTable:
         return self._open("runtime_rewinds", ("epoch",), _all)
 
+    def _backfills(self) -> KeyedTable:
+        return self._open("runtime_backfills", ("job",), _all)
+
     def _positions(self) -> KeyedTable:
         return self._open("runtime_positions", ("fragment", "split"), _all)
 
 
-def _values(record: JobStatus | NotedPosition | Lease | Hold) -> _Row:
+def _values(record: JobStatus | NotedPosition | Lease | Hold | BackfillProgress) -> _Row:
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
-def _chosen(record: type[JobStatus | NotedPosition | Lease | Hold], row: _Row) -> _Row:
+def _chosen(record: type[JobStatus | NotedPosition | Lease | Hold | BackfillProgress], row: _Row) -> _Row:
     return {f.name: row[f.name] for f in fields(record)}
 
 

@@ -14,11 +14,12 @@ from rw_sql.plan.desired import ingest_fragment, named_splits
 from rw_sql.plan.history import History, SplitHistory, same_life
 from rw_sql.plan.lower_source import require_upstream
 from rw_sql.plan.options import source_options
+from rw_sql.plan.parameters import NO_LIMIT
 from rw_sql.plan.ranges import total, within, without
 from rw_sql.plan.requests import Asking, history_ground, look, offsets_at
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.plan.startup import MODE, TIME, without_startup
-from rw_sql.syntax.statements import ConnectionValue, SecretValue
+from rw_sql.syntax.statements import ConnectionValue, NumberValue, Option, SecretValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.options import PlannedOptions
     from rw_sql.plan.ranges import LogPiece, Spans
     from rw_sql.plan.requests import Positions
-    from rw_sql.syntax.statements import CreateMaterializedView, Option
+    from rw_sql.syntax.statements import CreateMaterializedView
 
 RATE_LIMIT = "backfill_rate_limit"
 _OWN = (MODE, TIME, RATE_LIMIT)
@@ -74,6 +75,15 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
         else:
             startup.append((option.key, option_text(option.value).strip()))
     return ViewOptions(startup=tuple(startup), rate_limit=limit)
+
+
+def with_rate_limit(statement: CreateMaterializedView, limit: str) -> CreateMaterializedView:
+    """The statement with the session's rate limit, where that is one and the statement says none of its own."""
+    if limit == NO_LIMIT or any(option.key == RATE_LIMIT for option in statement.options):
+        return statement
+    span = statement.name.span
+    option = Option(key=RATE_LIMIT, value=NumberValue(text=limit, span=span), span=span)
+    return replace(statement, options=(*statement.options, option))
 
 
 def _rate_limit(option: Option) -> int:

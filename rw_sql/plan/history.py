@@ -57,6 +57,11 @@ class History:
     splits: tuple[SplitHistory, ...]
 
     @property
+    def live_version(self) -> int:
+        """The first version of the log whose rows are live; its first commit has none, and no stream begins there."""
+        return max(1, self.log_version + 1)
+
+    @property
     def offsets(self) -> int:
         """How many offsets it has."""
         return sum(total(split.wanted) for split in self.splits)

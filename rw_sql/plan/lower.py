@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.plan.continuity import lower_show_source_continuity
 from rw_sql.plan.lower_alter_set import lower_alter_source_set
+from rw_sql.plan.lower_backfill import lower_alter_materialized_view_set, lower_cancel_jobs
 from rw_sql.plan.lower_block import lower_unsafe_block
 from rw_sql.plan.lower_checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.lower_connection import (
@@ -117,8 +118,12 @@ def lower(
             return lower_alter_connection_options(statement, snapshot)
         case ast.AlterSetConnection():
             return lower_alter_set_connection(statement, snapshot)
+        case ast.AlterSet(kind="MATERIALIZED VIEW"):
+            return lower_alter_materialized_view_set(statement, snapshot)
         case ast.AlterSet():
             return lower_alter_source_set(statement, snapshot)
+        case ast.CancelJobs():
+            return lower_cancel_jobs(statement, snapshot)
         case ast.AlterConnector():
             return lower_alter_connector(statement, snapshot)
         case ast.DropConnection():
@@ -155,6 +160,8 @@ def lower(
             return lower_describe(statement, snapshot)
         case ast.Flush():
             return _told(statement, "waits until every record there is now has reached every running view")
+        case ast.Wait():
+            return _told(statement, "waits until the views that are being made have read what was there before them")
         case ast.BeginUnsafe():
             return _told(statement, "begins a block: statements are collected, and done as one operation at COMMIT")
         case ast.Commit() | ast.Rollback():

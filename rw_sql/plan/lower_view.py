@@ -41,8 +41,6 @@ def lower_create_materialized_view(
             hint="name the columns in the query with AS",
         )
     given = view_options(statement)
-    if statement.options:
-        raise SqlError(NOT_SUPPORTED, "WITH of CREATE MATERIALIZED VIEW is not supported yet", span=statement.name.span)
     found = yield from plan_query(
         snapshot,
         statement.query,

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from rw_sql.errors import INVALID_PARAMETER, UNKNOWN_PARAMETER, Span, SqlError, near_names
 
+NO_LIMIT = "-1"
+"""A rate that is not limited, as RisingWave writes it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
@@ -43,6 +46,15 @@ def _count(text: str) -> str:
     if word.isascii() and word.isdigit() and int(word) <= 1000:
         return str(int(word))
     raise ValueError("takes a number from 0 to 1000")
+
+
+def _rate(text: str) -> str:
+    word = text.strip().lower()
+    if word in ("-1", "default"):
+        return NO_LIMIT
+    if word.isascii() and word.isdigit() and len(word) < 10:
+        return str(int(word))
+    raise ValueError("takes a number of records per second, or -1 for no limit")
 
 
 def _yes(text: str) -> str:
@@ -103,6 +115,18 @@ SESSION_PARAMETERS = {
             default="spark",
             doc="the SQL that queries of views and sinks are written in: 'spark' or 'risingwave'",
             read=_dialect,
+        ),
+        Parameter(
+            name="background_ddl",
+            default="false",
+            doc="whether CREATE MATERIALIZED VIEW returns at once, while what was there before is still being read",
+            read=_boolean,
+        ),
+        Parameter(
+            name="backfill_rate_limit",
+            default=NO_LIMIT,
+            doc="records per second that new views read of what was there before, unless their WITH list says it",
+            read=_rate,
         ),
         Parameter(
             name="streaming_use_shared_source",

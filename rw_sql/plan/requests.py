@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.connectors.sink_base import SinkLook, SinkShape
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import JobStatus, OperationRecord, SecretRecord, StoredState
+from rw_sql.metastore.records import BackfillProgress, JobStatus, OperationRecord, SecretRecord, StoredState
 from rw_sql.plan.checkpoint_requests import CheckpointRequest
 from rw_sql.plan.log_requests import LogSize, MeasureLogs
 from rw_sql.plan.options import PlannedOptions
@@ -193,6 +193,11 @@ class ReadJobStatuses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBackfills:
+    """How far each view has come with its history, by its job; a view that is live is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOperations:
     """The log of record, newest first; with ``since``, from that epoch on."""
 
@@ -315,6 +320,7 @@ Request = (
     | ReadFile
     | ReadClock
     | ReadJobStatuses
+    | ReadBackfills
     | ReadOperations
     | ReadPositionsBefore
     | ReadCommittedRanges
@@ -446,6 +452,11 @@ def clock() -> Asking[int]:
 def job_statuses() -> Asking[dict[str, JobStatus]]:
     """Asks for what the owner reported of each job."""
     return _answer(dict, (yield ReadJobStatuses()))
+
+
+def backfills() -> Asking[dict[str, BackfillProgress]]:
+    """Asks which views are still on their way through their history."""
+    return _answer(dict, (yield ReadBackfills()))
 
 
 def operations(

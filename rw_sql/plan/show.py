@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.plan.backfill import RATE_LIMIT
 from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.desired import (
     holds_of,
@@ -21,6 +22,7 @@ from rw_sql.plan.desired import (
     view_job,
 )
 from rw_sql.plan.log_requests import LogSize
+from rw_sql.plan.lower_backfill import progress_text
 from rw_sql.plan.lower_rewind import rewind_statement
 from rw_sql.plan.lower_undo import History, undo_statement
 from rw_sql.plan.names import (
@@ -39,14 +41,14 @@ from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.queries import schema_columns
 from rw_sql.plan.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
-from rw_sql.plan.requests import Asking, job_statuses, lags, log_sizes, metrics, operations
+from rw_sql.plan.requests import Asking, backfills, job_statuses, lags, log_sizes, metrics, operations
 from rw_sql.plan.rewind_requests import rewind_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import JobStatus, OperationRecord, RewindPoint
+    from rw_sql.metastore.records import BackfillProgress, JobStatus, OperationRecord, RewindPoint
     from rw_sql.syntax.statements import (
         Describe,
         ShowCreate,
@@ -83,12 +85,24 @@ def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str
     return worst.state, of + (worst.reason or "")
 
 
-def view_state(snapshot: Snapshot, view: MaterializedViewRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A view's state and the reason for it: PAUSED with a source that it reads itself, or what its owner reports."""
+def view_state(
+    snapshot: Snapshot,
+    view: MaterializedViewRecord,
+    status: JobStatus | None,
+    made: Mapping[str, BackfillProgress] | None = None,
+) -> tuple[str, str]:
+    """A view's state and the reason for it: PAUSED with a source that it reads itself, or what its owner reports.
+
+    Of those that are being ``made`` it is BACKFILLING while they run.
+    """
     if is_view_held(snapshot, view):
         held = [source for source in own_inputs(snapshot, view) if is_standing_still(snapshot, source)]
         state = "PAUSED" if any(holds_of(snapshot, source.id) for source in held) else THROTTLED
         return state, f"it reads {', '.join(source.name for source in held)} itself"
+    progress = (made or {}).get(view_job(view.id))
+    if progress is not None and status is not None and status.state == "RUNNING":
+        paused = f"; {RATE_LIMIT} is 0" if view.backfill_rate_limit == 0 else ""
+        return "BACKFILLING", progress_text(progress) + paused
     return (status.state, status.reason or "") if status else ("WAITING", "")
 
 
@@ -173,11 +187,12 @@ def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
 
 def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     statuses = yield from job_statuses()
+    made = yield from backfills()
     rows: list[tuple[object, ...]] = []
     for view in snapshot.all("materialized_view"):
         if not _matches(statement, view.name):
             continue
-        state, reason = view_state(snapshot, view, statuses.get(view_job(view.id)))
+        state, reason = view_state(snapshot, view, statuses.get(view_job(view.id)), made)
         inputs = ", ".join(record.name for record in map(snapshot.get, view.inputs) if record is not None)
         rows.append((view.name, state, reason, inputs, ", ".join(view.keys), view.query))
     columns = (
@@ -243,6 +258,7 @@ def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
 def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     statuses = yield from job_statuses()
     behind = yield from lags()
+    made = yield from backfills()
     rows: list[tuple[object, ...]] = []
     records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
         *snapshot.all("source"),
@@ -265,7 +281,7 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         else:
             job = view_job(record.id)
             status = statuses.get(job)
-            state, reason = view_state(snapshot, record, status)
+            state, reason = view_state(snapshot, record, status, made)
         rows.append(
             (
                 job,

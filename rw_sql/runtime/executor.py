@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, SqlError
+from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.backfill import RATE_LIMIT, with_rate_limit
+from rw_sql.plan.desired import view_job
 from rw_sql.plan.explain import explain_table
 from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
 from rw_sql.plan.lower import lower
 from rw_sql.plan.lower_block import SHOWN_INSIDE, lower_inside, require_inside
+from rw_sql.plan.names import find_view
 from rw_sql.plan.parameters import SESSION_PARAMETERS
 from rw_sql.plan.plan import ObjectChange, Plan, Table
 from rw_sql.plan.readers import is_running
@@ -25,6 +28,7 @@ from rw_sql.runtime.flush import flush
 from rw_sql.runtime.holds import release_hold, take_hold
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
+from rw_sql.runtime.waiting import wait_until_made
 from rw_sql.runtime.world import World
 from rw_sql.syntax import statements as ast
 
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Hold, Operation
+    from rw_sql.metastore.records import BackfillProgress, Hold, Operation
     from rw_sql.plan.gate import Question
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.owner import Owner
@@ -77,7 +81,8 @@ class Block:
 class SessionState:
     """What one attached session knows: its parameters, what it refused and showed, who can be asked, and its block.
 
-    ``ask`` is None where nobody can answer.
+    ``ask`` is None where nobody can answer. ``on_progress`` is told how far what is being made has come, while a
+    statement waits for it.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
@@ -86,6 +91,7 @@ class SessionState:
     confirmed: set[str] = field(default_factory=set)
     ask: Callable[[Question], bool] | None = None
     block: Block | None = None
+    on_progress: Callable[[BackfillProgress], None] | None = None
 
     def parameter(self, name: str) -> str:
         """A session parameter's value."""
@@ -126,10 +132,27 @@ class Executor:
             case ast.Flush():
                 discover_now = self.owner.discover_now if self.owner is not None else None
                 return _rows(flush(self._context, session.timeout, discover_now))
+            case ast.Wait():
+                return _rows(self._wait(statement, session))
             case ast.Confirm():
                 return self._confirm(statement, session)
             case _:
                 return self._run(statement, session)
+
+    def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ObjectChange, ...]:
+        """WAIT: until every view that is being made, or this one, has what was there before it."""
+        jobs = None
+        if statement.name is not None:
+            if statement.kind != "MATERIALIZED VIEW":
+                raise SqlError(
+                    NOT_SUPPORTED,
+                    f"WAIT {statement.kind} is not supported yet",
+                    span=statement.span,
+                    hint="WAIT, or WAIT MATERIALIZED VIEW name",
+                )
+            jobs = (view_job(find_view(self._context.metastore.snapshot(), statement.name).id),)
+        notices = wait_until_made(self._context, jobs, None, session.on_progress)
+        return notices or (ObjectChange(object="", change="WAITED", detail="nothing is being made"),)
 
     def _run_inside(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
         """One statement inside of a block. An error aborts the block."""
@@ -185,6 +208,8 @@ class Executor:
         return _rows((*plan.changes, answer))
 
     def _plan(self, statement: ast.Statement, session: SessionState) -> tuple[Snapshot, Plan]:
+        if isinstance(statement, ast.CreateMaterializedView):
+            statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))
         snapshot = self._context.metastore.snapshot()
         plan = World(self._context, snapshot).run(
             lower(
@@ -317,6 +342,8 @@ class Executor:
             notices.append(ObjectChange(object=plan.changes[0].object, change="NOTICE", detail=outcome))
         elif jobs:
             notices += self._stalls(plan)
+            if isinstance(plan.statement, ast.CreateMaterializedView) and not notices:
+                notices += self._wait_made(plan, session, started)
         fault("statement.applied")
         duration = int((time.monotonic() - started) * 1000)
         log_event("finished", epoch=epoch, outcome=outcome, duration_ms=duration)
@@ -327,6 +354,14 @@ class Executor:
                 self._context.metastore.record_outcome(epoch, APPLIED, duration)
         fault("statement.told")
         return tuple(notices)
+
+    def _wait_made(self, plan: Plan, session: SessionState, started: float) -> tuple[ObjectChange, ...]:
+        """Waits until a new view has what was there before it, unless that goes on in the background."""
+        seconds = session.timeout - (time.monotonic() - started)
+        if session.parameter("background_ddl") == "true":
+            seconds = 0.0
+        jobs = [view_job(id_) for id_ in plan.affected]
+        return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
     def _is_applied(self, epoch: int) -> bool:
         lease = self._context.metastore.runtime.lease()

@@ -16,6 +16,7 @@ from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.rates import is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
 from rw_sql.plan.splits import OK, identity_status
+from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.delta_log import commits, has_new_data
 from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.positions import read_positions
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 2.0
 _DROPPED = "dropped meanwhile"
+_HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
 _PAUSED = "paused, not waited for"
 _ENDLESS = "its rows are made as they are read: there is no end to read to"
 
@@ -52,7 +54,11 @@ def flush(
     for source in snapshot.all("source"):
         if snapshot.readers_of(source.id):
             answers.append(_flush_source(context, source.id, deadline, discover_now))
+    unfinished = unfinished_backfills(context.metastore, snapshot)
     for view in snapshot.all("materialized_view"):
+        if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
+            answers.append(ObjectChange(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
+            continue
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
         answers.append(_flush_reader(context, view, view_job(view.id), checkpoint, deadline))
     for sink in snapshot.all("sink"):

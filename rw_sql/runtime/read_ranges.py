@@ -144,11 +144,18 @@ def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tupl
 
     Of a log whose old buckets were dropped it is asked commit by commit: what the fold knows may be rows of those.
     """
+    return held_log(warehouse, source)[1]
+
+
+def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[str, tuple[LogPiece, ...]]]:
+    """As :func:`held_pieces`, with the version of the log that has those rows."""
     found = read_ranges(warehouse, source)
     if found.trimmed is None:
-        return found.pieces
+        return found.version, found.pieces
     kept: list[JobCommit] = []
-    for _, actions in commits(warehouse, warehouse.data(source.id, source.generation)):
+    for version, actions in commits(warehouse, warehouse.data(source.id, source.generation)):
+        if version > found.version:
+            continue
         bucket = _newest_bucket(actions, "add", None)
         if bucket is not None and bucket <= found.trimmed:
             break
@@ -161,7 +168,7 @@ def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tupl
     pieces: dict[str, tuple[LogPiece, ...]] = {}
     for commit in reversed(kept):
         _add_pieces(pieces, commit)
-    return pieces
+    return found.version, pieces
 
 
 def _is_there(warehouse: Warehouse, table: str, version: int) -> bool:

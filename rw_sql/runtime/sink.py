@@ -6,10 +6,8 @@ the warehouse, which has no rows, tells which batches are through; a kill before
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +20,7 @@ from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.desired import sink_spec
 from rw_sql.runtime.delta_log import commits, last_batch
 from rw_sql.runtime.faults import fault
+from rw_sql.runtime.hand_over import begin_at
 from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
 from rw_sql.runtime.log_readers import require_versions
 from rw_sql.runtime.log_upkeep import Upkeep
@@ -209,25 +208,11 @@ class Sink:
         return after
 
     def _begin_after(self, table: DeltaTable, version: int) -> None:
-        """Lets a new query begin behind a version of an input to which rows are only appended.
-
-        A checkpoint whose one batch ends there: Spark takes no version that does not exist yet as a start.
-        """
+        """Lets a new query begin behind a version of an input to which rows are only appended."""
         warehouse, folder = self.context.warehouse, self.checkpoint
         if self.spec.inputs[0].keys or newest_planned(warehouse, folder) >= 0:
             return
-        offset = {
-            "sourceVersion": 1,
-            "reservoirId": str(table.metadata().id),
-            "reservoirVersion": version + 1,
-            "index": -1,
-            "isStartingVersion": False,
-        }
-        times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
-        warehouse.write_text(f"{folder}/metadata", json.dumps({"id": str(uuid.uuid4())}))
-        warehouse.write_text(f"{folder}/commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
-        # Last: with it the checkpoint counts, and what a kill before it has left behind is written again.
-        warehouse.write_text(f"{folder}/offsets/0", f"v1\n{json.dumps(times)}\n{json.dumps(offset)}")
+        begin_at(warehouse, folder, str(table.metadata().id), version + 1)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         if batch <= self.done:

@@ -43,6 +43,10 @@ class Warehouse:
         """The Delta table of a source's log or a view's rows."""
         return f"{self.uri}/data/{object_id}/{generation}"
 
+    def history(self, view_id: int, generation: int, source_id: int) -> str:
+        """The Delta table of what came before a view of one of its inputs, until the view has gone through it."""
+        return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
+
     def view_checkpoint(self, view_id: int, generation: int) -> str:
         """The checkpoint of a view: kept as long as the view."""
         return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"

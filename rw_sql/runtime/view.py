@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.runtime.backfill import Backfill, is_live, leave_histories
 from rw_sql.runtime.delta_log import last_batch
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
+from rw_sql.runtime.history_checks import require_history
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, cause_line, failure_of, stop_query
 from rw_sql.runtime.log_readers import require_versions
 from rw_sql.runtime.log_upkeep import Upkeep
@@ -23,16 +25,18 @@ from rw_sql.runtime.progress import newest_planned
 from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.readers.own import OwnReaders
+from rw_sql.runtime.straight import HISTORY_GENERATION, StraightTable, is_straight
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from rw_sql.metastore.records import Run
     from rw_sql.plan.desired import ViewSpec
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.views.strategy import Strategy
@@ -42,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 120
 """How long a batch may take whose rows are in the view already."""
+
+_LOOK_SECONDS = 0.05
 
 _OWN_GRACE_SECONDS = 10.0
 """How long a stop waits for a batch that the view reads itself."""
@@ -70,6 +76,19 @@ def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> N
     note_stretches(context.warehouse, view, version)
 
 
+def _open_output(context: Context, spec: ViewSpec, run: Run, generation: int) -> JobOutput:
+    return JobOutput.open(
+        context.warehouse,
+        context.warehouse.data(spec.view_id, spec.generation),
+        spec.schema,
+        job=spec.writer,
+        run=run.run,
+        epoch=run.epoch,
+        generation=generation,
+        has_change_feed=spec.has_change_feed,
+    )
+
+
 @dataclass(slots=True)
 class View:
     """One run of a view's query."""
@@ -86,6 +105,7 @@ class View:
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
     query: StreamingQuery | None = None
+    backfill: Backfill | None = None
     is_stopped: bool = False
     stall: StalledError | None = None
 
@@ -105,19 +125,14 @@ class View:
         require_versions(context, spec, checkpoint)
         # Before anything is written: while an upstream is away, each further try would leave a run and a fence.
         readers = OwnReaders.look(context, spec, snapshot, checkpoint)
+        was_live = is_live(context, spec, checkpoint)
+        goes_straight = not was_live and is_straight(context, spec)
+        if not was_live:
+            require_history(context, spec, is_straight=goes_straight)
         fault("view.before_claim")
         run = context.metastore.runtime.claim_run(spec.writer, snapshot.epoch, context.owner)
         fault("view.after_claim")
-        output = JobOutput.open(
-            context.warehouse,
-            context.warehouse.data(spec.view_id, spec.generation),
-            spec.schema,
-            job=spec.writer,
-            run=run.run,
-            epoch=run.epoch,
-            generation=spec.generation,
-            has_change_feed=spec.has_change_feed,
-        )
+        output = _open_output(context, spec, run, HISTORY_GENERATION if goes_straight else spec.generation)
         job = View(
             context=context,
             spec=spec,
@@ -136,11 +151,38 @@ class View:
         )
         try:
             job._settle()
-            job._start_query()
+            if was_live:
+                job._start_query({})
+                leave_histories(context, spec)
+            else:
+                job._begin_backfill(goes_straight=goes_straight)
         except BaseException:
             job._close_readers()
             raise
         return job
+
+    def _begin_backfill(self, *, goes_straight: bool) -> None:
+        self.backfill = Backfill(
+            context=self.context,
+            spec=self.spec,
+            run=self.run,
+            epoch=self.output.epoch,
+            checkpoint=self.checkpoint,
+            open_query=self._start_anew if goes_straight else self._start_query,
+            running_query=lambda: self.query,
+        )
+        if goes_straight:
+            self.backfill.straight = StraightTable.of(self.context, self.spec, self.output, self.checkpoint, self._turn)
+        self.backfill.begin()
+
+    def _start_anew(self, tables: Mapping[int, str]) -> None:
+        """Starts the query as a run of its own: its batches count from 0, and what this run wrote was no batch."""
+        snapshot = self.context.metastore.snapshot()
+        run = self.context.metastore.runtime.claim_run(self.spec.writer, snapshot.epoch, self.context.owner)
+        with self._turn():
+            self.output = self.upkeep.output = _open_output(self.context, self.spec, run, self.spec.generation)
+            self.run, self.done = run.run, self.output.done
+        self._start_query(tables)
 
     def _settle(self) -> None:
         """Brings the checkpoint of a view that reads sources itself to what the catalog wants of it."""
@@ -157,7 +199,7 @@ class View:
         """Runs the one batch whose rows are in the view and whose state is not: as it was planned."""
         fault("reader.before_finish")
         try:
-            query = self._writer().trigger(once=True).start()
+            query = self._writer({}).trigger(once=True).start()
             if not query.awaitTermination(_FINISH_SECONDS):
                 query.stop()
         except StreamingQueryException as error:
@@ -166,7 +208,7 @@ class View:
                 f"and it cannot be read again: {cause_line(str(error))}"
             ) from error
 
-    def _writer(self) -> DataStreamWriter:
+    def _writer(self, tables: Mapping[int, str]) -> DataStreamWriter:
         run = ViewRun(
             context=self.context,
             spec=self.spec,
@@ -174,6 +216,7 @@ class View:
             checkpoint=self.checkpoint,
             turn=self._turn,
             readers=self.readers,
+            tables=tables,
         )
         self.strategy = Streamed(run)
         packages = self.readers.packages if self.readers is not None else ()
@@ -187,9 +230,12 @@ class View:
             .foreachBatch(self._on_batch)
         )
 
-    def _start_query(self) -> None:
-        writer = self._writer()
-        if self.readers is not None and self.readers.interval_ms:
+    def _start_query(self, tables: Mapping[int, str]) -> None:
+        """Starts the query; with ``tables`` in the place of inputs it ends when it has read what there is."""
+        writer = self._writer(tables)
+        if tables:
+            writer = writer.trigger(availableNow=True)
+        elif self.readers is not None and self.readers.interval_ms:
             writer = writer.trigger(processingTime=f"{self.readers.interval_ms} milliseconds")
         fault("view.before_query")
         self.query = writer.start()
@@ -243,6 +289,10 @@ class View:
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
+        if self.backfill is not None:
+            failure = self.backfill.failure()
+            if failure is not None or self.backfill.is_running:
+                return failure
         stall = self.readers.stall if self.readers is not None else None
         return failure_of(self.query, self.stall or stall)
 
@@ -256,6 +306,8 @@ class View:
         A view that reads sources itself has longer for the batch under way: one that is broken off is read again.
         """
         try:
+            if self.backfill is not None:
+                self._stop_backfill(self.backfill)
             if self.query is not None:
                 fault("view.before_stop")
                 if self.readers is not None:
@@ -272,3 +324,11 @@ class View:
         if self.readers is not None and isinstance(record, MaterializedViewRecord):
             note_ranges(self.context.warehouse, record)
         fault("view.after_stop")
+
+    def _stop_backfill(self, backfill: Backfill) -> None:
+        backfill.stop()
+        while backfill.is_running:
+            # Each time anew: it may be about to start a query.
+            if self.query is not None and self.query.isActive:
+                stop_query(self.query, self.gate)
+            backfill.wait(_LOOK_SECONDS)

@@ -22,6 +22,7 @@ from rw_sql.plan.requests import (
     MeasureLags,
     OpenSecret,
     Positions,
+    ReadBackfills,
     ReadCheckpoint,
     ReadClock,
     ReadCommittedRanges,
@@ -40,6 +41,7 @@ from rw_sql.plan.requests import (
 )
 from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints
 from rw_sql.runtime.analyze import analyze
+from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint, read_checkpoint_text
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
@@ -132,6 +134,8 @@ class World:
                 return now_ms()
             case ReadJobStatuses():
                 return self._job_statuses()
+            case ReadBackfills():
+                return unfinished_backfills(context.metastore, self._snapshot)
             case ReadOperations():
                 return context.metastore.operations(
                     is_unsafe=request.is_unsafe, object_name=request.object_name, since=request.since

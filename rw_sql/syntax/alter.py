@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.syntax.statements.connection import CreateConnection
+from rw_sql.syntax.statements.materialized_view import CreateMaterializedView
 from rw_sql.syntax.statements.sink import CreateSink
 from rw_sql.syntax.statements.source import CreateSource
 from rw_sql.syntax.statements.table import CreateTable
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
     from rw_sql.syntax.statements.common import Option, OptionKey
 
-WithOptions = TypeVar("WithOptions", bound=CreateSource | CreateTable | CreateSink | CreateConnection)
+WithOptions = TypeVar(
+    "WithOptions", bound=CreateSource | CreateTable | CreateSink | CreateConnection | CreateMaterializedView
+)
 
 
 def merge_options(

@@ -27,11 +27,13 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ),
     ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
     ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
-    ast.CancelJobs: ("CANCEL JOBS", "DROP what is being made, or PAUSE SOURCE what it reads"),
     ast.Recover: ("RECOVER", "jobs are restarted by themselves; SHOW JOBS says why one stands still"),
 }
-SOURCE_SETTINGS = ("source_rate_limit", "barrier_interval_ms")
-"""What ALTER SOURCE … SET changes."""
+_SETTINGS = {
+    "SOURCE": ("source_rate_limit", "barrier_interval_ms"),
+    "MATERIALIZED VIEW": ("backfill_rate_limit",),
+}
+"""What ALTER … SET changes."""
 
 _ALTER_SET = {
     "parallelism": "a job's tasks follow its input's partitions and spark.sql.shuffle.partitions",
@@ -39,7 +41,7 @@ _ALTER_SET = {
     "resource_group": "Spark's fair scheduler pools share the machine",
     "streaming_enable_unaligned_join": "Spark's joins have no such mode",
     "source_rate_limit": "ALTER SOURCE … SET source_rate_limit limits what feeds it",
-    "backfill_rate_limit": "PAUSE SOURCE stops what feeds it",
+    "backfill_rate_limit": "ALTER MATERIALIZED VIEW … SET backfill_rate_limit limits how its history is read",
     "dml_rate_limit": "there is nothing to limit: rows come from sources",
     "sink_rate_limit": "PAUSE SINK stops a sink",
 }
@@ -67,7 +69,7 @@ def unsupported(statement: Statement) -> SqlError | None:
 
 def _by_word(statement: Statement) -> tuple[str, str] | None:
     match statement:
-        case ast.AlterSet() if not (statement.kind == "SOURCE" and statement.parameter in SOURCE_SETTINGS):
+        case ast.AlterSet() if statement.parameter not in _SETTINGS.get(statement.kind, ()):
             instead = _ALTER_SET.get(statement.parameter, "SHOW ALL lists what there is to set")
             return f"SET {statement.parameter.upper()}", instead
         case ast.ShowObjects() if statement.kind in _SHOW_KINDS:

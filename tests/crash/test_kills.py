@@ -11,6 +11,7 @@ import pytest
 
 from tests.crash.chain import ROOT, START, Chain, Kill
 from tests.crash.child import SPARK_APPEND
+from tests.crash.histories import POINTS as HISTORY_POINTS
 from tests.crash.kills import CHAINS, DEALT, POINTS, SINK_POINTS, UPKEEP_POINTS, dealt_chain
 from tests.integration.test_block_kills import BEFORE as BLOCK_POINTS
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, SWAP_POINTS
@@ -50,6 +51,7 @@ def test_every_fault_point_is_known() -> None:
         *SINK_POINTS,
         *UPKEEP_POINTS,
         *BLOCK_POINTS,
+        *HISTORY_POINTS,
         *READER_POINTS,
         *REWIND_POINTS,
         *MAKING_POINTS,

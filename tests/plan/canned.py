@@ -12,7 +12,14 @@ from rw_sql.connectors.sink_base import SinkLook
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.codec import before_to_json, changes_to_json
-from rw_sql.metastore.records import FORGOTTEN, JobStatus, OperationRecord, PutSplitStates, SourceRecord
+from rw_sql.metastore.records import (
+    FORGOTTEN,
+    BackfillProgress,
+    JobStatus,
+    OperationRecord,
+    PutSplitStates,
+    SourceRecord,
+)
 from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.explain import explain_lines
@@ -34,6 +41,7 @@ from rw_sql.plan.requests import (
     OpenSecret,
     Positions,
     QueryAnalysis,
+    ReadBackfills,
     ReadCheckpoint,
     ReadClock,
     ReadCommittedRanges,
@@ -94,6 +102,7 @@ class CannedWorld:
     lives: dict[str, tuple[ReadLife, ...]] = field(default_factory=dict)
     pieces: dict[str, tuple[LogPiece, ...]] = field(default_factory=dict)
     reader_epoch: int | None = None
+    backfills: dict[str, BackfillProgress] = field(default_factory=dict)
     run_number: int = 1
     groups: dict[str, GroupOffsets] = field(default_factory=dict)
     checkpoints: dict[str, CheckpointText] = field(default_factory=dict)
@@ -273,6 +282,8 @@ class CannedWorld:
                 return 1_700_000_000_000
             case ReadJobStatuses():
                 return self.jobs
+            case ReadBackfills():
+                return self.backfills
             case ReadOperations():
                 return tuple(found for found in self.operations if found.epoch >= (request.since or 0))
             case ReadMetrics():

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import record_from_json, record_to_json
-from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.metastore.records import BackfillProgress, JobStatus, MaterializedViewRecord
+from rw_sql.plan.backfill import view_options, with_rate_limit
 from rw_sql.plan.desired import ViewSpec, desired_jobs
 from rw_sql.plan.history import History, Portion, SplitHistory, next_chunk, plan_portions
 from rw_sql.plan.ranges import LogPiece, total, with_piece, without
 from rw_sql.plan.requests import LookAtUpstream
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.statements import CreateMaterializedView
 from tests.plan.canned import CannedWorld, create_source
 
 VIEW = "CREATE MATERIALIZED VIEW v{} AS SELECT id FROM s"
@@ -112,6 +117,75 @@ def test_rows_of_a_run_from_before_a_statement_are_not_live() -> None:
     assert history.guarded[0].since > 3
 
 
+def test_earliest_reaches_back_before_the_source() -> None:
+    found = world((5, 100), (0, 100), options=("scan.startup.mode = 'latest'",))
+    found.put_topic("t", (5, 120), (0, 120))
+    found.read_on("s", t_0=110)
+    history = history_of(found, "scan.startup.mode = 'earliest'")
+    assert spans(history) == {"t:0": ((5, 110),), "t:1": ((0, 100),)}
+    assert history is not None
+    assert plan_portions(history, found.pieces, {}).from_upstream == (
+        Portion(split="t:0", start=5, end=100),
+        Portion(split="t:1", start=0, end=100),
+    )
+
+
+def test_latest_is_the_moment_of_create_source_also_where_the_reader_is_not_there_yet() -> None:
+    found = world((0, 50), (0, 80))
+    found.put_topic("t", (0, 200), (0, 200), (0, 30))
+    found.read_on("s", t_0=120)
+    history = history_of(found, "scan.startup.mode = 'latest'")
+    assert spans(history) == {"t:0": ((50, 120),), "t:1": ()}
+    assert history is not None
+    assert [(split.split, split.start) for split in history.guarded] == [("t:1", 80)]
+
+
+def test_a_time_is_resolved_when_the_view_is_made() -> None:
+    found = world()
+    found.read_on("s", t_0=40, t_1=7)
+    found.times = {"t:0": 12, "t:1": 30}
+    history = history_of(found, "scan.startup.mode = 'timestamp', scan.startup.timestamp.millis = '1700000000000'")
+    assert spans(history) == {"t:0": ((12, 40),), "t:1": ()}
+    assert history is not None
+    assert [split.start for split in history.guarded] == [30]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ("scan.startup.mode = 'newest'", "RW208"),
+        ("scan.startup.mode = 'timestamp'", "RW207"),
+        ("topic = 't'", "RW204"),
+        ("backfill_rate_limit = 'fast'", "RW208"),
+        ("scan.startup.mode = SECRET x", "RW208"),
+    ],
+)
+def test_options_that_a_view_does_not_take(options: str, code: str) -> None:
+    found = world()
+    with pytest.raises(SqlError) as refused:
+        found.plan(VIEW.format(f" WITH ({options})"))
+    assert refused.value.code == code
+    assert refused.value.span is not None
+
+
+def test_a_view_over_views_has_no_start_of_its_own() -> None:
+    found = world()
+    found.run(VIEW.format(""))
+    with pytest.raises(SqlError) as refused:
+        found.plan("CREATE MATERIALIZED VIEW w WITH (scan.startup.mode = 'earliest') AS SELECT id FROM v")
+    assert refused.value.code == "RW208"
+
+
+def test_an_upstream_that_does_not_answer_is_asked_only_where_it_must_be() -> None:
+    found = world()
+    found.read_on("s", t_0=40)
+    found.silent.add("127.0.0.1:9092")
+    assert history_of(found) is None
+    with pytest.raises(SqlError) as refused:
+        found.plan("CREATE MATERIALIZED VIEW w WITH (scan.startup.mode = 'earliest') AS SELECT id FROM s")
+    assert refused.value.code == "RW401"
+
+
 def test_ten_thousand_splits_are_a_short_text() -> None:
     splits = tuple(
         SplitHistory(split=f"wide:{number}", start=0, end=1000, cluster="c" * 22, incarnation="i" * 22, since=3)
@@ -174,3 +248,78 @@ def test_every_offset_is_read_once_chunk_by_chunk(
     assert {split.split: total(split.wanted) for split in history.splits} == {
         split.split: total(done.get(split.split, ())) for split in history.splits
     }
+
+
+def being_made(found: CannedWorld, done: int = 45) -> MaterializedViewRecord:
+    """The view ``v`` of this world, so far through its history."""
+    record = found.snapshot.find("materialized_view", "v")
+    assert isinstance(record, MaterializedViewRecord)
+    job = f"mv-{record.id}"
+    found.backfills[job] = BackfillProgress(
+        job=job,
+        object_id=record.id,
+        generation=1,
+        phase="reading history",
+        done=done,
+        total=100,
+        started_ms=1,
+        updated_ms=2,
+    )
+    found.jobs[job] = JobStatus(job=job, object_id=record.id, state="RUNNING")
+    return record
+
+
+def shown(found: CannedWorld) -> tuple[object, object]:
+    table = found.plan("SHOW JOBS LIKE 'v'").table
+    assert table is not None
+    (row,) = table.rows
+    return row[3], row[4]
+
+
+def test_a_view_that_reads_its_history_is_backfilling() -> None:
+    found = world()
+    found.run(VIEW.format(" WITH (backfill_rate_limit = 7)"))
+    being_made(found)
+    assert shown(found) == ("BACKFILLING", "reading history: 45.00% (45/100)")
+    assert found.answers("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = 0") == [
+        ("ALTERED", "backfill_rate_limit: 7 -> 0")
+    ]
+    assert shown(found) == ("BACKFILLING", "reading history: 45.00% (45/100); backfill_rate_limit is 0")
+    assert found.answers("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = DEFAULT") == [
+        ("ALTERED", "backfill_rate_limit: 0 -> no limit")
+    ]
+    assert found.answers("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = DEFAULT")[0][0] == "NOTHING"
+    record = found.snapshot.find("materialized_view", "v")
+    assert isinstance(record, MaterializedViewRecord)
+    assert "backfill_rate_limit" not in record.definition
+
+
+def test_the_rate_of_the_session_is_written_into_the_view() -> None:
+    statement = parse_statement(VIEW.format(""))
+    assert isinstance(statement, CreateMaterializedView)
+    assert with_rate_limit(statement, "-1") is statement
+    limited = with_rate_limit(statement, "500")
+    assert view_options(limited).rate_limit == 500
+    assert with_rate_limit(limited, "7") is limited
+    assert parse_statement(render(limited)) == limited
+
+
+def test_cancel_drops_what_is_being_made_and_nothing_else() -> None:
+    found = world()
+    found.run(VIEW.format(""))
+    with pytest.raises(SqlError) as refused:
+        found.plan("CANCEL JOBS 3")
+    assert refused.value.code == "RW203"
+    record = being_made(found)
+    assert found.answers(f"CANCEL JOBS {record.id}") == [("CANCELLED", "reading history: 45.00% (45/100)")]
+    assert found.snapshot.find("materialized_view", "v") is None
+    assert found.operations[0].kind == "CANCEL JOBS"
+
+
+def test_what_others_read_is_not_cancelled() -> None:
+    found = world()
+    found.run(VIEW.format(""), "CREATE MATERIALIZED VIEW w AS SELECT id FROM v")
+    record = being_made(found)
+    with pytest.raises(SqlError) as refused:
+        found.plan(f"CANCEL JOBS {record.id}")
+    assert refused.value.code == "RW306"

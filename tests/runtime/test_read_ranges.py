@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.ranges import ReadLife
 from rw_sql.runtime import read_ranges as module
 from rw_sql.runtime.delta_log import JobCommit
 from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.read_ranges import ReadRanges, note_ranges, read_ranges
+from rw_sql.runtime.read_ranges import ReadRanges, held_log, note_ranges, read_ranges
 from rw_sql.runtime.storage import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
+BUCKETS = SCHEMA.replace("]}", ',{"name":"_rw_bucket","type":"integer","nullable":true,"metadata":{}}]}')
 SOURCE = SourceRecord(id=1, name="s", definition="", connector="kafka", options=(), is_shared=True)
 LIFE = ("c", "first")
 
@@ -127,3 +128,47 @@ def test_commits_tell_the_lives_of_their_splits(lives: dict[str, tuple[str | Non
     read = JobCommit.from_json(commit.to_json())
     assert read is not None
     assert [read.life_of(split) for split in ("t:0", "t:1")] == [commit.life_of(split) for split in ("t:0", "t:1")]
+
+
+def spelt(found: ReadRanges) -> dict[str, list[tuple[int, int, int, int]]]:
+    return {
+        split: [(piece.first_run, piece.last_run, piece.start, piece.end) for piece in pieces]
+        for split, pieces in found.pieces.items()
+    }
+
+
+def test_pieces_tell_which_runs_read_what(warehouse: Warehouse) -> None:
+    log = Log(warehouse)
+    log.read(p0=(0, 5), p1=(3, 4))
+    log.read(p0=(5, 9))
+    log.start()
+    log.read(p0=(9, 11))
+    log.start()
+    log.read(p0=(2, 4))
+    log.start(("c", "second"))
+    log.read(p0=(4, 6))
+    assert spelt(log.held()) == {"t:0": [(1, 2, 0, 11), (3, 3, 2, 4), (4, 4, 4, 6)], "t:1": [(1, 1, 3, 4)]}
+    note_ranges(warehouse, SOURCE)
+    again = log.held()
+    assert spelt(again) == {"t:0": [(1, 2, 0, 11), (3, 3, 2, 4), (4, 4, 4, 6)], "t:1": [(1, 1, 3, 4)]}
+    assert again.trimmed is None
+    assert held_log(warehouse, SOURCE) == (again.version, again.pieces)
+
+
+def test_of_a_log_without_its_old_buckets_only_what_is_there_is_held(warehouse: Warehouse) -> None:
+    table = DeltaTable.create(
+        warehouse.data(1, 1), Schema.from_json(BUCKETS), mode="ignore", partition_by=["_rw_bucket"]
+    )
+    output = JobOutput.open(warehouse, warehouse.data(1, 1), BUCKETS, job="ingest-1", run=1, epoch=1)
+    for batch, bucket in enumerate((7, 7, 8, 9)):
+        rows = pa.table({"id": pa.array(range(10), pa.int32()), "_rw_bucket": pa.array([bucket] * 10, pa.int32())})
+        output.append_rows(rows, batch, {"t:0": (batch * 10, batch * 10 + 10)})
+    table.update_incremental()
+    table.delete("_rw_bucket <= 7")
+    module._folded.clear()
+    found = read_ranges(warehouse, SOURCE)
+    assert found.trimmed == 7
+    assert found.lives["t:0"].__len__() == 1
+    version, pieces = held_log(warehouse, SOURCE)
+    assert version == found.version
+    assert [(piece.start, piece.end) for piece in pieces["t:0"]] == [(20, 40)]

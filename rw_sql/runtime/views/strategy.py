@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from rw_sql.runtime.views.inputs import input_frame
+from rw_sql.runtime.views.inputs import BATCH_BYTES, UNLIMITED, input_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class ViewRun:
     """One run of a view's job, as its strategy sees it.
 
-    ``turn`` is held while a batch is written: a stop waits for it, and after a stop it raises FencedError.
+    ``turn`` is held while a batch is written: a stop waits for it, and after a stop it raises FencedError. ``tables``
+    are what the query reads in the place of inputs (by id), to their end and no further: what came before the view.
     """
 
     context: Context
@@ -34,11 +35,28 @@ class ViewRun:
     checkpoint: str
     turn: Callable[[], AbstractContextManager[None]]
     readers: OwnReaders | None = None
+    tables: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def _first_bytes(self) -> str:
+        """How much of an input with a watermark a batch reads: all there is in the view's first batch.
+
+        What a query sees in its first batch comes too late in none, in whatever order it lies there.
+        """
+        is_first = not self.context.warehouse.list_names(f"{self.checkpoint}/commits")
+        return UNLIMITED if is_first else BATCH_BYTES
+
+    def table_of(self, given: ViewInput) -> str:
+        """The table that is read for an input."""
+        return self.tables.get(given.id) or self.context.warehouse.data(given.id, given.generation)
 
     def input(self, spark: SparkSession, given: ViewInput) -> DataFrame:
         """The stream of one input: from its log or table, or from its upstream where the view reads that itself."""
         own = self.readers.frame(spark, given.id) if self.readers is not None else None
-        return input_frame(self.context, spark, given) if own is None else own
+        if own is not None:
+            return own
+        batch_bytes = BATCH_BYTES if given.watermark is None else self._first_bytes
+        return input_frame(self.context, spark, given, batch_bytes, table=self.tables.get(given.id))
 
     @property
     def schema(self) -> pa.Schema:

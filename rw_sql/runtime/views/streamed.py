@@ -72,7 +72,7 @@ class Streamed:
             return False
         given = self.run.spec.inputs[0]
         warehouse = self.run.context.warehouse
-        table = warehouse.data(given.id, given.generation)
+        table = self.run.table_of(given)
         rows = 0
         versions = planned_versions(warehouse, self.run.checkpoint, batch)
         if versions is None:

@@ -1,0 +1,42 @@
+"""Views whose history is being read, killed at fault points drawn by lot; the first seeds with a million records."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from proof.harness import Facts, Proof
+from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from tests.crash.histories import POINTS, KilledHistory
+
+LARGE = 2
+_KILLS = 5
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    draw = random.Random(seed)
+    records, chunk = (1_000_000, 100_000) if seed < LARGE else (20_000, 3_000)
+    # In the order in which a process comes to them, so that each is still before it.
+    chosen = sorted(draw.sample(range(len(POINTS)), _KILLS - 2))
+    points = [f"history.{draw.choice(('before', 'after'))}_append@{draw.randint(1, 2)}" for _ in range(2)]
+    points += [POINTS[at] for at in chosen]
+    broker = start_broker(folder / "broker", port=0)
+    try:
+        (folder / "life").mkdir()
+        return KilledHistory(folder / "life", broker.bootstrap, records=records, chunk=chunk).run(points)
+    finally:
+        stop_broker(folder / "broker")
+
+
+PROOF = Proof(
+    name="history-kills",
+    claim="A view whose backfill is killed has each record once in the end, and reads one chunk again a kill at most.",
+    method="A topic of records, a source that began at its end, and two views of all of it: one appends, one counts by "
+    f"a key. {_KILLS} processes that make them are killed by SIGKILL, Python and JVM, at fault points drawn by lot: "
+    "before and after a chunk's append, at the end of the history, in the middle of moving the checkpoint to the log, "
+    f"before and after going live. The first {LARGE} seeds have 1,000,000 records in chunks of 100,000, the others "
+    "20,000 in chunks of 3,000. Then each view is compared with the topic, row by row, and the chunks that were read "
+    "are counted.",
+    seeds=range(12),
+    check=_check,
+)

@@ -1,0 +1,201 @@
+"""What the predicates of a query say of the offsets, partitions and times of the records it needs. Pure.
+
+Spark's Kafka reader takes no predicates in a batch, so these become the bounds that it is made with. A bound may be too
+wide, since Spark still applies the predicates; it is never too narrow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+OFFSET_COLUMNS = frozenset({"offset", "_rw_offset"})
+PARTITION_COLUMN = "partition"
+TIME_COLUMN = "timestamp"
+
+_WIDE = (exp.DataType.Type.BIGINT, exp.DataType.Type.DECIMAL)
+_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GT: exp.LT,
+    exp.LT: exp.GT,
+    exp.GTE: exp.LTE,
+    exp.LTE: exp.GTE,
+    exp.EQ: exp.EQ,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanBounds:
+    """Offsets ``[low, high)``, the partitions, and the time (milliseconds since 1970) at which the first record is.
+
+    None where there is no bound.
+    """
+
+    low: int | None = None
+    high: int | None = None
+    partitions: frozenset[str] | None = None
+    since_ms: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is bounded."""
+        return self == ScanBounds()
+
+
+def bounds_of(conditions: Iterable[str]) -> ScanBounds:
+    """What must hold of a record for which all conditions (Spark SQL over the reader's columns) hold."""
+    found = ScanBounds()
+    for condition in conditions:
+        try:
+            tree = parse_one(condition, read="spark")
+        except SqlglotError:  # it is Spark's to apply; nothing is known of it here
+            continue
+        found = _both(found, _bounds(tree))
+    return found
+
+
+def hull(bounds: Iterable[ScanBounds]) -> ScanBounds:
+    """What holds of every record that one of several reads needs; open where there is none."""
+    listed = list(bounds)
+    return reduce(_either, listed) if listed else ScanBounds()
+
+
+def _bounds(tree: exp.Expr) -> ScanBounds:
+    tree = tree.unnest()
+    match tree:
+        case exp.And():
+            return _both(_bounds(tree.this), _bounds(tree.expression))
+        case exp.Or():
+            return _either(_bounds(tree.this), _bounds(tree.expression))
+        case exp.EQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
+            return _comparison(type(tree), tree.this.unnest(), tree.expression.unnest())
+        case exp.In():
+            values = [_comparison(exp.EQ, tree.this.unnest(), value.unnest()) for value in tree.expressions]
+            return hull(values)
+        case exp.Between():
+            low = _comparison(exp.GTE, tree.this.unnest(), tree.args["low"].unnest())
+            return _both(low, _comparison(exp.LTE, tree.this.unnest(), tree.args["high"].unnest()))
+        case _:
+            return ScanBounds()
+
+
+def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> ScanBounds:
+    if not left.find(exp.Column):
+        left, right = right, left
+        kind = _MIRRORED[kind]
+    casts: list[exp.DataType] = []
+    column = left
+    while isinstance(column, exp.Cast):
+        casts.append(column.to)
+        column = column.this.unnest()
+    if not isinstance(column, exp.Column):
+        return ScanBounds()
+    is_text = bool(casts) and casts[0].this in exp.DataType.TEXT_TYPES
+    name = column.name.lower()
+    is_time = name == TIME_COLUMN and all(cast.is_type("timestamp", "timestamptz", "timestampltz") for cast in casts)
+    # A narrower number than the offset's own could wrap around; a partition is one of 32 bits.
+    wide = _WIDE if name in OFFSET_COLUMNS else (*_WIDE, exp.DataType.Type.INT)
+    if not is_time and not all(cast.this in (*wide, *exp.DataType.TEXT_TYPES) for cast in casts):
+        return ScanBounds()
+    if name in OFFSET_COLUMNS:
+        return _offsets(kind, right, is_text=is_text)
+    if name == PARTITION_COLUMN and kind is exp.EQ:
+        value = _number(right)
+        return ScanBounds() if value is None else ScanBounds(partitions=frozenset({str(value)}))
+    if is_time and kind in (exp.GT, exp.GTE, exp.EQ):
+        at = _milliseconds(right)
+        return ScanBounds() if at is None else ScanBounds(since_ms=at)
+    return ScanBounds()
+
+
+def _offsets(kind: type[exp.Expr], right: exp.Expr, *, is_text: bool) -> ScanBounds:
+    value = _number(right)
+    if value is None:
+        return ScanBounds()
+    if kind is exp.EQ:
+        return ScanBounds(low=value, high=value + 1)
+    if is_text:  # '10' is less than '9'
+        return ScanBounds()
+    if kind is exp.GTE:
+        return ScanBounds(low=value)
+    if kind is exp.GT:
+        return ScanBounds(low=value + 1)
+    return ScanBounds(high=value + 1 if kind is exp.LTE else value)
+
+
+def _number(tree: exp.Expr) -> int | None:
+    """A whole number, written as one or as a text."""
+    while isinstance(tree, exp.Cast | exp.Paren):
+        tree = tree.this
+    is_negative = isinstance(tree, exp.Neg)
+    literal = tree.this if is_negative else tree
+    if not isinstance(literal, exp.Literal):
+        return None
+    text = str(literal.this).removesuffix("L").strip()
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return -int(text) if is_negative else int(text)
+
+
+def _milliseconds(tree: exp.Expr) -> int | None:
+    """A moment written as TIMESTAMP '…' in UTC, as the session that plans a scan writes it, rounded down."""
+    while isinstance(tree, exp.Cast | exp.Paren):
+        tree = tree.this
+    if not isinstance(tree, exp.Literal) or not tree.is_string:
+        return None
+    try:
+        moment = datetime.fromisoformat(str(tree.this))
+    except ValueError:
+        return None
+    known = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (known - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _both(one: ScanBounds, other: ScanBounds) -> ScanBounds:
+    partitions = one.partitions
+    if other.partitions is not None:
+        partitions = other.partitions if partitions is None else partitions & other.partitions
+    return ScanBounds(
+        low=max(_given(one.low, other.low), default=None),
+        high=min(_given(one.high, other.high), default=None),
+        partitions=partitions,
+        since_ms=max(_given(one.since_ms, other.since_ms), default=None),
+    )
+
+
+def _given(*values: int | None) -> list[int]:
+    return [value for value in values if value is not None]
+
+
+def _either(one: ScanBounds, other: ScanBounds) -> ScanBounds:
+    return ScanBounds(
+        low=None if one.low is None or other.low is None else min(one.low, other.low),
+        high=None if one.high is None or other.high is None else max(one.high, other.high),
+        partitions=None if one.partitions is None or other.partitions is None else one.partitions | other.partitions,
+        since_ms=None if one.since_ms is None or other.since_ms is None else min(one.since_ms, other.since_ms),
+    )
+
+
+def narrowed(
+    ranges: Mapping[str, tuple[int, int]],
+    bounds: ScanBounds,
+    partition_of: Mapping[str, str],
+    since: Mapping[str, int],
+) -> dict[str, tuple[int, int]]:
+    """The ranges of the splits that can hold such records. ``since`` are the first offsets at or after ``since_ms``."""
+    found = {}
+    for split, (start, end) in ranges.items():
+        if bounds.partitions is not None and partition_of[split] not in bounds.partitions:
+            continue
+        low = max(start, bounds.low if bounds.low is not None else start, since.get(split, start))
+        high = min(end, bounds.high if bounds.high is not None else end)
+        if low < high:
+            found[split] = (low, high)
+    return found

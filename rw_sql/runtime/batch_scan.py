@@ -1,0 +1,213 @@
+"""``SELECT … FROM source`` in plain Spark: the upstream is read once, from the startup mode to now. Nothing is kept.
+
+A source becomes a temporary view for as long as Spark takes to make the query's plan. That plan's predicates then say
+how much of the upstream the query needs, and it is made again with these bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.plan.definitions import definition_of, source_columns
+from rw_sql.plan.history import History
+from rw_sql.plan.options import source_options, visible
+from rw_sql.plan.scan_bounds import OFFSET_COLUMNS, ScanBounds, bounds_of, hull, narrowed
+from rw_sql.plan.startup import MODE
+from rw_sql.runtime.decode import ERROR, decode
+from rw_sql.syntax import canonical_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import Connector, Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.context import Context
+
+_WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
+
+
+def sources_in(known: Mapping[str, SourceRecord], text: str) -> tuple[SourceRecord, ...]:
+    """The sources that a statement of Spark's may read: those whose names are among its words."""
+    if not known:
+        return ()
+    words = {word.strip("`") if word.startswith("`") else word.lower() for word in _WORD.findall(text)}
+    return tuple(known[name] for name in sorted(words & known.keys()))
+
+
+@dataclass(slots=True)
+class SourceScan:
+    """One source as a query of Spark's reads it: the offsets from the startup mode to what a look at it showed."""
+
+    context: Context
+    source: SourceRecord
+    kind: Connector
+    options: Mapping[str, str]
+    ranges: Mapping[str, tuple[int, int]]
+
+    @staticmethod
+    def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
+        """Looks at the upstream. Raises SqlError where it does not answer, or there is no end to what it has."""
+        kind = connector(source.connector)
+        options = context.options_of(source, snapshot)
+        upstream = kind.look(options)
+        if upstream.error is not None:
+            raise SqlError(
+                UPSTREAM_UNREACHABLE,
+                f'the upstream of source "{source.name}" does not answer: {upstream.error}',
+                hint="a materialized view over it still has what was read",
+            )
+        if upstream.missing:
+            raise SqlError(
+                UPSTREAM_MISSING, f'the upstream of source "{source.name}" has no topic "{upstream.missing[0]}"'
+            )
+        if any(split.is_endless for split in upstream.splits.values()):
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'source "{source.name}" has no end: its rows are made as they are read',
+                hint="CREATE MATERIALIZED VIEW v AS SELECT … and query that",
+            )
+        starts = _starts(kind, options, visible(source_options(snapshot, source)), source, upstream)
+        ranges = {name: (starts[name], max(starts[name], split.end)) for name, split in upstream.splits.items()}
+        return SourceScan(context=context, source=source, kind=kind, options=options, ranges=ranges)
+
+    def narrowed(self, bounds: ScanBounds) -> SourceScan:
+        """The scan of what can hold records within bounds."""
+        since: Mapping[str, int] = {}
+        if bounds.since_ms is not None and self.ranges:
+            since = self.kind.offsets_at(self.options, bounds.since_ms, tuple(self.ranges))
+        partitions = {split: _partition(split) for split in self.ranges}
+        return SourceScan(
+            context=self.context,
+            source=self.source,
+            kind=self.kind,
+            options=self.options,
+            ranges=narrowed(self.ranges, bounds, partitions, since),
+        )
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows, in the source's columns."""
+        statement = definition_of(self.source)
+        names = [f"`{name}`" for name, _ in source_columns(statement)]
+        ranges = {split: (start, end) for split, (start, end) in self.ranges.items() if end > start}
+        if not ranges:
+            columns = ", ".join(f"`{name}` {kind}" for name, kind in source_columns(statement))
+            return spark.createDataFrame([], columns)
+        self.context.sessions.load(self.kind.spark_packages())
+        records = self.kind.read_batch(
+            spark,
+            self.options,
+            ranges,
+            with_headers=any(column.kind == "header" for column in statement.include),
+            columns={column.name: canonical_type(column.data_type) for column in statement.columns},
+        )
+        return decode(records, statement, run=0, bucket=0).where(f"{ERROR} IS NULL").select(*names)
+
+
+def _partition(split: str) -> str:
+    """What INCLUDE partition says of a split's records: Kafka's number, or the whole id."""
+    topic, colon, number = split.rpartition(":")
+    return number if colon and topic else split
+
+
+def _starts(
+    kind: Connector, options: Mapping[str, str], shown: Mapping[str, str], source: SourceRecord, upstream: Upstream
+) -> dict[str, int]:
+    """Where each split begins by ``scan.startup.mode``; ``latest`` is the moment of CREATE SOURCE."""
+    at_time = kind.startup_time(options)
+    times = kind.offsets_at(options, at_time, tuple(upstream.splits)) if at_time is not None and upstream.splits else {}
+    starts = {name: kind.start_offset(options, split, times) for name, split in upstream.splits.items()}
+    if shown.get(MODE, "earliest").strip().lower() != "latest":
+        return starts
+    born = {split.split: split for split in History.from_text(source.birth).splits} if source.birth else {}
+    for name, split in upstream.splits.items():
+        then = born.get(name)
+        if then is None:
+            starts[name] = split.start
+        elif (then.cluster, then.incarnation) == (split.cluster, split.incarnation):
+            starts[name] = min(max(then.start, split.start), split.end)
+    return starts
+
+
+def scanned(
+    context: Context, spark: SparkSession, sources: tuple[SourceRecord, ...], read: Callable[[], DataFrame], text: str
+) -> DataFrame:
+    """What ``read`` makes of a statement of Spark's that may read these sources.
+
+    A relation of the user's own with such a name is the one that is meant.
+    """
+    meant = [source for source in sources if not spark.catalog.tableExists(f"`{source.name}`")]
+    if not meant:
+        return read()
+    snapshot = context.metastore.snapshot()
+    scans = [SourceScan.at(context, snapshot, source) for source in meant]
+    if len(scans) == 1 and not _is_command(spark, text):
+        with _shown(spark, scans):
+            bounds = _needed(read())
+        if not bounds.is_open:
+            scans = [scans[0].narrowed(bounds)]
+    with _shown(spark, scans):
+        return read()
+
+
+@contextmanager
+def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
+    """The sources as temporary views. A plan that was made meanwhile keeps what they stand for."""
+    made = []
+    try:
+        for scan in scans:
+            scan.frame(spark).createOrReplaceTempView(f"`{scan.source.name}`")
+            made.append(scan.source.name)
+        yield
+    finally:
+        for name in made:
+            spark.catalog.dropTempView(name)
+
+
+def _is_command(spark: SparkSession, text: str) -> bool:
+    """Whether Spark carries a statement out as soon as it is made: it must not be made twice."""
+    session: Any = spark
+    parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    command = session._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
+    statement = session._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
+    return bool(command.isInstance(parsed) or statement.isInstance(parsed))
+
+
+def _needed(frame: DataFrame) -> ScanBounds:
+    """What the optimized plan's predicates right above the reads of the source say, of all of them together."""
+    java: Any = frame
+    plan = java._jdf.queryExecution().optimizedPlan()
+    found: list[ScanBounds] = []
+    _visit(plan, [], found)
+    return hull(found)
+
+
+def _keeps_names(node: Any) -> bool:
+    """Whether a node only chooses among the columns below it."""
+    if str(node.nodeName()) != "Project":
+        return False
+    chosen = node.projectList()
+    return all(str(chosen.apply(at).getClass().getSimpleName()) == "AttributeReference" for at in range(chosen.size()))
+
+
+def _visit(node: Any, conditions: list[str], found: list[ScanBounds]) -> None:
+    children = node.children()
+    if children.size() == 0:
+        names = {str(node.output().apply(at).name()) for at in range(node.output().size())}
+        if names & OFFSET_COLUMNS:
+            found.append(bounds_of(conditions))
+        return
+    if str(node.nodeName()) == "Filter":
+        conditions = [*conditions, str(node.condition().sql())]
+    elif not _keeps_names(node):
+        # Spark has pushed down to the read what speaks of its columns; above this the names may be others'.
+        conditions = []
+    for at in range(children.size()):
+        _visit(children.apply(at), conditions, found)

@@ -1,0 +1,124 @@
+"""A history that goes straight into the view's table: of a query that looks at each row by itself.
+
+Such a query gives the same rows whether its input comes as a stream or in chunks, so the history needs no table of its
+own. The chunks are commits of generation 0, whose numbers the view's stream does not count; once all are there the
+stream gets a checkpoint that stands in the log already.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.plan.ranges import with_span
+from rw_sql.runtime.decode import ERROR
+from rw_sql.runtime.faults import fault
+from rw_sql.runtime.hand_over import begin_at
+from rw_sql.runtime.history_table import held_spans, is_there, table_id
+from rw_sql.runtime.output import SMALL_ROWS
+from rw_sql.runtime.views.inputs import input_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.plan.desired import ViewInput, ViewSpec
+    from rw_sql.plan.history import Portion
+    from rw_sql.plan.ranges import Spans
+    from rw_sql.runtime.context import Context
+    from rw_sql.runtime.delta_log import Life
+    from rw_sql.runtime.output import JobOutput
+
+HISTORY_GENERATION = 0
+"""The generation of the commits that hold history in a view's table."""
+
+_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "ResolvedHint"})
+
+
+def is_straight(context: Context, spec: ViewSpec) -> bool:
+    """Whether a view's history may go straight into its table; one that was begun in a table of its own may not."""
+    if spec.keys or len(spec.inputs) != 1:
+        return False
+    (given,) = spec.inputs
+    if is_there(context.warehouse, context.warehouse.history(spec.view_id, spec.generation, given.id)):
+        return False
+    spark = context.sessions.new()
+    input_frame(context, spark, given).createOrReplaceTempView(given.name)
+    java: Any = spark.sql(spec.query)
+    return _is_by_row(java._jdf.queryExecution().analyzed())
+
+
+def _is_by_row(plan: Any) -> bool:
+    children = plan.children()
+    if children.size() == 0:
+        return bool(plan.isStreaming())
+    if children.size() != 1 or str(plan.nodeName()) not in _BY_ROW or plan.subqueries().nonEmpty():
+        return False
+    return _is_by_row(children.apply(0))
+
+
+@dataclass(slots=True)
+class StraightTable:
+    """One run's hold of the view's table, for its history. See :class:`rw_sql.runtime.history_table.HistoryTable`."""
+
+    context: Context
+    spec: ViewSpec
+    given: ViewInput
+    output: JobOutput
+    checkpoint: str
+    turn: Callable[[], AbstractContextManager[None]]
+    batch: int
+    held: dict[str, Spans] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        context: Context,
+        spec: ViewSpec,
+        output: JobOutput,
+        checkpoint: str,
+        turn: Callable[[], AbstractContextManager[None]],
+    ) -> StraightTable:
+        """The table as ``output``, of generation 0, has it."""
+        return StraightTable(
+            context=context,
+            spec=spec,
+            given=spec.inputs[0],
+            output=output,
+            checkpoint=checkpoint,
+            turn=turn,
+            batch=output.done + 1,
+            held=held_spans(context.warehouse, output.path),
+        )
+
+    def append(self, rows: DataFrame, chunk: tuple[Portion, ...], lives: Mapping[str, Life]) -> None:
+        """Adds what the query makes of a chunk's rows."""
+        ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
+        names = [f"`{name}`" for name in self.given.columns]
+        rows.where(f"{ERROR} IS NULL").select(*names).createOrReplaceTempView(self.given.name)
+        spark: SparkSession = rows.sparkSession
+        found = spark.sql(self.spec.query)
+        small: pa.Table | None = None
+        fault("history.before_append")
+        if sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
+            small = found.toArrow().cast(pa.schema(self.output.table.schema().to_arrow()))
+        with self.turn():
+            self.output.lives = lives
+            if small is not None:
+                self.output.append_rows(small, self.batch, ranges)
+            else:
+                self.output.append_frame(found, self.batch, ranges)
+        fault("history.after_append")
+        self.batch += 1
+        for split, (start, end) in ranges.items():
+            self.held[split] = with_span(self.held.get(split, ()), start, end)
+
+    def finish(self, live_version: int) -> None:
+        """Lets the view's stream begin at this version of the log."""
+        log = self.context.warehouse.data(self.given.id, self.given.generation)
+        fault("history.before_finish")
+        begin_at(self.context.warehouse, self.checkpoint, table_id(log), live_version)
+        fault("history.after_finish")

@@ -1,0 +1,67 @@
+"""Waits until views that are being made have what was there before them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.plan.lower_backfill import progress_text
+from rw_sql.plan.plan import ObjectChange
+from rw_sql.runtime.backfills import unfinished_backfills
+from rw_sql.runtime.lease import is_held, now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from rw_sql.metastore.records import BackfillProgress
+    from rw_sql.runtime.context import Context
+
+_LOOK_SECONDS = 0.1
+_WAIT = "WAIT waits until it is made"
+
+
+def wait_until_made(
+    context: Context,
+    jobs: Collection[str] | None,
+    seconds: float | None,
+    tell: Callable[[BackfillProgress], None] | None = None,
+) -> tuple[ObjectChange, ...]:
+    """Waits for these jobs' views (all where None), at most so long, and says which are not made then and why.
+
+    One that stands still, or that nobody runs, is not waited for. ``tell`` is told of each how far it has come.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        context.sessions.require_alive()
+        snapshot = context.metastore.snapshot()
+        unfinished = unfinished_backfills(context.metastore, snapshot)
+        left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
+        statuses = context.metastore.runtime.job_statuses()
+        lease = context.metastore.runtime.lease()
+        is_owned = is_held(lease, is_local=context.warehouse.is_local, now_ms=now_ms())
+        is_late = deadline is not None and time.monotonic() > deadline
+        notices: list[ObjectChange] = []
+        is_waiting = False
+        for progress in left:
+            view = snapshot.get(progress.object_id)
+            status = statuses.get(progress.job)
+            name = view.name if view is not None else progress.job
+            said = progress_text(progress)
+            if tell is not None:
+                tell(progress)
+            if not is_owned:
+                why = f"no process runs the jobs of this warehouse; {said}"
+            elif status is not None and status.state == "STALLED":
+                why = f"STALLED: {status.reason}"
+            elif isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0:
+                why = f"{said}; backfill_rate_limit is 0"
+            elif is_late:
+                why = f"{said}; {_WAIT}"
+            else:
+                is_waiting = True
+                continue
+            notices.append(ObjectChange(object=name, change="NOTICE", detail=why))
+        if not is_waiting:
+            return tuple(notices)
+        time.sleep(_LOOK_SECONDS)

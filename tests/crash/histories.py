@@ -1,0 +1,164 @@
+"""A view whose history is being read, in processes that are killed one after the other.
+
+Run as ``python -m tests.crash.histories`` this is one such process, its task as JSON on the standard input: it goes on
+with the view from what the catalog holds, is killed at a fault point or comes to the end, and writes down what it read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+POINTS = (
+    "history.before_append",
+    "history.after_append",
+    "history.before_finish",
+    "history.after_finish",
+    "history.before_query",
+    "history.after_query",
+    "history.before_move",
+    "history.after_move",
+    "history.before_live",
+    "history.after_live",
+)
+PARTITIONS = 2
+GROUPS = 7
+_LIFE_SECONDS = 300
+_ROOT = Path(__file__).parents[2]
+_SPARK_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+class KilledHistory:
+    """A topic of records, a source that began at its end, and two views of all of it: one appends, one counts."""
+
+    def __init__(self, folder: Path, bootstrap: str, *, records: int, chunk: int) -> None:
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self.topic = f"history.{uuid.uuid4().hex[:8]}"
+        self.records = records
+        self.chunk = chunk
+        create_topic(bootstrap, self.topic, PARTITIONS)
+        self._produce(0, records)
+        self.orphans: list[int] = []
+
+    def run(self, points: Sequence[str]) -> Mapping[str, int]:
+        """Kills one process at each of the points, lets the next one end, and compares. Raises AssertionError."""
+        for number, point in enumerate(points):
+            status = self._live(point)
+            assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self._said()}"
+        self._produce(self.records, self.records + 10)
+        status = self._live("")
+        assert status == 0, f"the last process ended with {status}\n{self._said()}"
+        found = json.loads((self.folder / "found.json").read_text())
+        expected = Counter(str(number) for number in range(self.records + 10))
+        assert Counter(found["appended"]) == expected, _differences(Counter(found["appended"]), expected)
+        counted = Counter(number % GROUPS for number in range(self.records + 10))
+        assert {int(group): n for group, n in found["counted"].items()} == counted
+        read = sum(json.loads(line) for line in (self.folder / "read.jsonl").read_text().splitlines())
+        # Both views read the topic once; a kill makes each of them read one chunk again at most.
+        again = read - 2 * self.records
+        assert 0 <= again <= 2 * self.chunk * len(points), f"{again} records were read again by {len(points)} kills"
+        return {"processes killed": len(points), "records read again": again, "records compared": 2 * self.records}
+
+    def _produce(self, start: int, end: int) -> None:
+        records = (Record(value=b'{"id":%d}' % number, partition=number % PARTITIONS) for number in range(start, end))
+        produce(self.bootstrap, self.topic, list(records))
+
+    def _live(self, point: str) -> int:
+        task = {
+            "warehouse": str(self.folder / "warehouse"),
+            "folder": str(self.folder),
+            "bootstrap": self.bootstrap,
+            "topic": self.topic,
+            "chunk": self.chunk,
+            "point": point,
+        }
+        with (self.folder / "said.txt").open("ab") as said:
+            child = subprocess.run(
+                [sys.executable, "-m", "tests.crash.histories"],
+                input=json.dumps(task).encode(),
+                stdout=said,
+                stderr=said,
+                cwd=_ROOT,
+                env={**os.environ, "PYTHONPATH": str(_ROOT)},
+                timeout=_LIFE_SECONDS,
+                check=False,
+            )
+        return child.returncode
+
+    def _said(self) -> str:
+        return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
+
+
+def _differences(found: Counter[str], expected: Counter[str]) -> str:
+    return f"lost {sorted((expected - found).elements())[:9]}, repeated {sorted((found - expected).elements())[:9]}"
+
+
+def _main(task: dict[str, Any]) -> None:
+    import rw_sql
+    from rw_sql.runtime import backfill, faults
+
+    backfill.CHUNK_RECORDS = task["chunk"]
+    _note_reads(Path(task["folder"]) / "read.jsonl")
+    spark = rw_sql.connect(task["warehouse"], config=_SPARK_SETTINGS)
+    if spark.sql("SHOW SOURCES").count() == 0:
+        spark.sql(
+            f"CREATE SOURCE s (id BIGINT) WITH (connector = 'kafka', topic = '{task['topic']}', "
+            f"properties.bootstrap.server = '{task['bootstrap']}', scan.startup.mode = 'latest') "
+            "FORMAT PLAIN ENCODE JSON"
+        )
+    faults.arm(task["point"], "both")
+    spark.sql("SET background_ddl = true")
+    begin = "WITH (scan.startup.mode = 'earliest')"
+    made = {row[0] for row in spark.sql("SHOW MATERIALIZED VIEWS").collect()}
+    for view, query in (
+        ("appended", "SELECT id FROM s"),
+        ("counted", f"SELECT id % {GROUPS} AS grp, count(*) AS n FROM s GROUP BY id % {GROUPS}"),
+    ):
+        if view not in made:
+            spark.sql(f"CREATE MATERIALIZED VIEW {view} {begin} AS {query}")
+    spark.sql("WAIT")
+    spark.sql("SET statement_timeout = '120s'")
+    spark.sql("FLUSH")
+    found = {
+        "appended": [str(row[0]) for row in spark.sql("SELECT id FROM appended").collect()],
+        "counted": {row[0]: row[1] for row in spark.sql("SELECT grp, n FROM counted").collect()},
+    }
+    (Path(task["folder"]) / "found.json").write_text(json.dumps(found))
+    rw_sql.detach(spark)
+    spark.stop()
+
+
+def _note_reads(file: Path) -> None:
+    """Every chunk that is read upstream, whether or not it is committed."""
+    from rw_sql.runtime import backfill
+
+    read = backfill._Filling._from_upstream
+
+    def noted(filling: Any, spark: Any, options: Any, chunk: Any) -> Any:
+        with file.open("a") as lines:
+            lines.write(f"{sum(portion.end - portion.start for portion in chunk)}\n")
+        return read(filling, spark, options, chunk)
+
+    backfill._Filling._from_upstream = noted  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _main(json.load(sys.stdin))

@@ -1,0 +1,83 @@
+"""The table of what came before a view: its commits say what it holds, and when that is all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.plan.history import Portion
+from rw_sql.runtime import history_table
+from rw_sql.runtime.history_table import HistoryTable, held_spans, is_there, is_whole, unproved_lives
+from rw_sql.runtime.output import FencedError
+from rw_sql.runtime.storage import Warehouse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = (
+    '{"type":"struct","fields":['
+    '{"name":"_rw_offset","type":"long","nullable":true,"metadata":{}},'
+    '{"name":"_rw_error","type":"string","nullable":true,"metadata":{}}]}'
+)
+LIFE = {"t:0": ("c", "first")}
+
+
+@dataclass
+class Rows:
+    """What stands for a frame of Spark's where it is small."""
+
+    table: pa.Table
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        return self.table
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse.at(str(tmp_path))
+
+
+@pytest.fixture
+def path(warehouse: Warehouse) -> str:
+    return warehouse.history(3, 1, 1)
+
+
+def opened(warehouse: Warehouse, path: str, run: int = 1) -> HistoryTable:
+    return HistoryTable.open(warehouse, path, SCHEMA, job="mv-3", run=run, epoch=1, generation=1)
+
+
+def rows(table: HistoryTable, start: int, end: int) -> Any:
+    values: dict[str, list[object]] = {name: [None] * (end - start) for name in table.schema.names}
+    values["_rw_offset"] = list(range(start, end))
+    return Rows(pa.Table.from_pydict(values, schema=table.schema))
+
+
+def test_a_later_run_goes_on_where_the_commits_end(warehouse: Warehouse, path: str) -> None:
+    assert not is_there(warehouse, path)
+    table = opened(warehouse, path)
+    table.append(rows(table, 0, 5), (Portion(split="t:0", start=0, end=5),), LIFE)
+    again = opened(warehouse, path, run=2)
+    assert again.held == {"t:0": ((0, 5),)}
+    assert unproved_lives(warehouse, path) == LIFE
+    with pytest.raises(FencedError):
+        table.append(rows(table, 5, 9), (Portion(split="t:0", start=5, end=9),), LIFE)
+    again.append(rows(again, 5, 7), (Portion(split="t:0", start=5, end=7, runs=(1, 1)),), {})
+    assert unproved_lives(warehouse, path) == {}
+    assert held_spans(warehouse, path) == {"t:0": ((0, 7),)}
+    assert not is_whole(warehouse, path)
+    again.finish(7)
+    assert is_whole(warehouse, path)
+    assert held_spans(warehouse, path) == {"t:0": ((0, 7),)}
+    errors = DeltaTable(path).to_pyarrow_table().column("_rw_error").to_pylist()
+    assert sum(error is not None for error in errors) == 1
+
+
+def test_an_empty_history_has_something_for_a_query_to_begin_with(warehouse: Warehouse, path: str) -> None:
+    opened(warehouse, path).finish(7)
+    assert is_whole(warehouse, path)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 1
+    assert history_table.table_id(path) == str(DeltaTable(path).metadata().id)
