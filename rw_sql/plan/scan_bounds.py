@@ -61,6 +61,34 @@ def bounds_of(conditions: Iterable[str]) -> ScanBounds:
     return found
 
 
+def below(conditions: Iterable[str], outputs: Mapping[str, str]) -> list[str]:
+    """Conditions on a projection's output as conditions on its input: each column replaced by what it is made of.
+
+    ``outputs`` are the projection's columns with their expressions. What speaks of any other column is left out.
+    """
+    found = []
+    for condition in conditions:
+        try:
+            tree = parse_one(condition, read="spark").unnest()
+        except SqlglotError:
+            continue
+        parts = list(tree.flatten()) if isinstance(tree, exp.And) else [tree]
+        found += [text for part in parts if (text := _below(part, outputs)) is not None]
+    return found
+
+
+def _below(tree: exp.Expr, outputs: Mapping[str, str]) -> str | None:
+    names = {column.name for column in tree.find_all(exp.Column)}
+    if not names <= outputs.keys():
+        return None
+    try:
+        made = {name: parse_one(outputs[name], read="spark") for name in names}
+    except SqlglotError:
+        return None
+    changed = tree.transform(lambda node: made[node.name].copy() if isinstance(node, exp.Column) else node)
+    return changed.sql(dialect="spark")
+
+
 def hull(bounds: Iterable[ScanBounds]) -> ScanBounds:
     """What holds of every record that one of several reads needs; open where there is none."""
     listed = list(bounds)

@@ -16,7 +16,7 @@ from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE,
 from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.history import History
 from rw_sql.plan.options import source_options, visible
-from rw_sql.plan.scan_bounds import OFFSET_COLUMNS, ScanBounds, bounds_of, hull, narrowed
+from rw_sql.plan.scan_bounds import OFFSET_COLUMNS, ScanBounds, below, bounds_of, hull, narrowed
 from rw_sql.plan.startup import MODE
 from rw_sql.runtime.decode import ERROR, decode
 from rw_sql.syntax import canonical_type
@@ -189,12 +189,19 @@ def _needed(frame: DataFrame) -> ScanBounds:
     return hull(found)
 
 
-def _keeps_names(node: Any) -> bool:
-    """Whether a node only chooses among the columns below it."""
-    if str(node.nodeName()) != "Project":
-        return False
-    chosen = node.projectList()
-    return all(str(chosen.apply(at).getClass().getSimpleName()) == "AttributeReference" for at in range(chosen.size()))
+def _outputs(project: Any) -> dict[str, str]:
+    """A projection's columns, each with the expression it is made of; a name that stands for two is left out."""
+    chosen = project.projectList()
+    found: dict[str, str] = {}
+    twice: set[str] = set()
+    for at in range(chosen.size()):
+        column = chosen.apply(at)
+        name = str(column.name())
+        if name in found:
+            twice.add(name)
+        is_alias = str(column.getClass().getSimpleName()) == "Alias"
+        found[name] = str((column.child() if is_alias else column).sql())
+    return {name: made for name, made in found.items() if name not in twice}
 
 
 def _visit(node: Any, conditions: list[str], found: list[ScanBounds]) -> None:
@@ -206,8 +213,10 @@ def _visit(node: Any, conditions: list[str], found: list[ScanBounds]) -> None:
         return
     if str(node.nodeName()) == "Filter":
         conditions = [*conditions, str(node.condition().sql())]
-    elif not _keeps_names(node):
-        # Spark has pushed down to the read what speaks of its columns; above this the names may be others'.
+    elif str(node.nodeName()) == "Project":
+        conditions = below(conditions, _outputs(node)) if conditions else []
+    else:
+        # Of what a join or an aggregate does with its input's rows nothing is known here.
         conditions = []
     for at in range(children.size()):
         _visit(children.apply(at), conditions, found)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rw_sql.plan.scan_bounds import ScanBounds, bounds_of, hull, narrowed
+from rw_sql.plan.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,16 @@ def test_no_record_that_is_asked_for_is_left_out(condition: tuple[str, object]) 
     bounds = bounds_of([text])
     (kept,) = narrowed({"t:0": (0, 13)}, bounds, {"t:0": "0"}, {}).values() or [(0, 0)]
     assert all(kept[0] <= at < kept[1] for at in range(13) if holds(at))  # type: ignore[operator]
+
+
+def test_conditions_go_through_projections() -> None:
+    outputs = {
+        "place": "CAST(offset AS STRING)",
+        "part": "CAST(partition AS STRING)",
+        "offset": "from_json(value).offset",
+    }
+    conditions = ["((CAST(s.place AS BIGINT) >= 3L) AND (s.part = '1') AND (s.other = 2))", "(s.offset > 7L)"]
+    found = bounds_of(below(conditions, outputs))
+    # A column of the records' own that is called offset is no offset.
+    assert found == ScanBounds(low=3, partitions=frozenset({"1"}))
+    assert below(["(nobody = 1)", "(broken = "], outputs) == []
