@@ -60,6 +60,7 @@ def live_on(folder: Path, *, seed: int, length: int) -> Mapping[str, int]:
     ids, at = list(range(mini.position())), mini.position()
     points: dict[int, tuple[list[int], int]] = {}
     counts: Counter[str] = Counter()
+    is_read = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(faults, "kill", _die)
         for _ in range(length):
@@ -71,7 +72,8 @@ def live_on(folder: Path, *, seed: int, length: int) -> Mapping[str, int]:
                     mini.ingest(*batches)
                     ids += range(at, at + sum(batches))
                     at += sum(batches)
-                    if lot.random() < 0.8:
+                    is_read = lot.random() < 0.8
+                    if is_read:
                         mini.read_views()
                 case "move":
                     to = lot.randrange(0, at + 3)
@@ -84,6 +86,7 @@ def live_on(folder: Path, *, seed: int, length: int) -> Mapping[str, int]:
                     ids += range(at, at + 3)
                     at += 3
                     mini.read_views()
+                    is_read = True
                 case _:
                     if points:
                         target = lot.choice(sorted(points))
@@ -100,7 +103,8 @@ def live_on(folder: Path, *, seed: int, length: int) -> Mapping[str, int]:
                         ids, at = list(back[0]), back[1]
                         counts["kills"] += _kill(mini, lot)
                         mini.settle()
-            _require(mini, ids, at, f"seed {seed}, after {dict(counts)}", is_read=deed != "read")
+                        is_read = True
+            _require(mini, ids, at, f"seed {seed}, after {dict(counts)}", is_read=is_read)
         mini.read_views()
         _require(mini, ids, at, f"seed {seed}, at the end", is_read=True)
     return dict(counts)
