@@ -86,8 +86,8 @@ def test_late_rows_are_dropped_by_windows_alone(session: AttachedSession, broker
     create(session, broker, topic_name, "id INT, at TIMESTAMPTZ, WATERMARK FOR at AS at - INTERVAL '10' SECOND")
     session.run(
         "CREATE MATERIALIZED VIEW every AS SELECT id FROM orders",
-        "CREATE MATERIALIZED VIEW windows AS SELECT window.start AS at, count(*) AS n FROM orders "
-        "GROUP BY window(at, '1 minute')",
+        "CREATE MATERIALIZED VIEW windows AS SELECT minute.start AS w, count(*) AS n "
+        "FROM (SELECT window(at, '1 minute') AS minute FROM orders) GROUP BY minute",
     )
     for rows in (
         [{"id": 1, "at": "2026-01-01T00:00:30Z"}],
@@ -98,7 +98,8 @@ def test_late_rows_are_dropped_by_windows_alone(session: AttachedSession, broker
         produce_json(broker.bootstrap, topic_name, rows)
         session.sql("FLUSH")
     assert session.rows_of("every") == [(1,), (2,), (3,), (4,)]
-    assert [(at.strftime("%M"), n) for at, n in session.rows_of("windows")] == [("00", 1), ("04", 1), ("05", 1)]
+    found = session.sql("SELECT minute(w) AS at, n FROM windows")
+    assert sorted((row.at, row.n) for row in found) == [(0, 1), (4, 1), (5, 1)]
     assert told(session)["decode_errors"] == 0
 
 
