@@ -189,6 +189,13 @@ def _needed(frame: DataFrame) -> ScanBounds:
     return hull(found)
 
 
+def _conjuncts(condition: Any) -> list[str]:
+    """The parts of a condition, each by itself: one that only Spark can read must not hide the others."""
+    if str(condition.getClass().getSimpleName()) == "And":
+        return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
+    return [str(condition.sql())]
+
+
 def _outputs(project: Any) -> dict[str, str]:
     """A projection's columns, each with the expression it is made of; a name that stands for two is left out."""
     chosen = project.projectList()
@@ -212,7 +219,7 @@ def _visit(node: Any, conditions: list[str], found: list[ScanBounds]) -> None:
             found.append(bounds_of(conditions))
         return
     if str(node.nodeName()) == "Filter":
-        conditions = [*conditions, str(node.condition().sql())]
+        conditions = [*conditions, *_conjuncts(node.condition())]
     elif str(node.nodeName()) == "Project":
         conditions = below(conditions, _outputs(node)) if conditions else []
     else:

@@ -38,7 +38,7 @@ class Topic:
             self.produce(40)
         self.session.allow_unsafe()
         self.session.sql(
-            f"""CREATE SOURCE {source} (id BIGINT, at TIMESTAMPTZ, WATERMARK FOR at AS at - INTERVAL '1' SECOND)
+            f"""CREATE SOURCE {source} (id BIGINT, at TIMESTAMPTZ)
             INCLUDE partition AS part INCLUDE offset AS place WITH (
                 connector = 'kafka', topic = '{self.name}', properties.bootstrap.server = '{self.broker.bootstrap}',
                 scan.startup.mode = '{mode}'
@@ -129,20 +129,6 @@ def test_latest_leaves_out_what_the_reader_is_still_to_read(topic: Topic) -> Non
     topic.move("INJECT SOURCE OFFSETS s VALUES ('0' = 38) ALLOW DUPLICATES")
     again = Counter({("0", str(place)): 1 for place in range(38, 43)})
     assert topic.rows("since") == Counter({r: 1 for r in topic.records() if int(r[1]) >= 40}) + again
-
-
-def test_windows_over_history_in_any_order_drop_nothing(topic: Topic) -> None:
-    topic.create()
-    topic.make("old")
-    topic.session.sql("FLUSH")
-    topic.move("INJECT SOURCE OFFSETS s VALUES ('0' = 0) ALLOW DUPLICATES")
-    topic.session.sql("FLUSH")
-    topic.session.sql(
-        "CREATE MATERIALIZED VIEW minutes AS SELECT window(at, '1 minute').start AS minute, count(*) AS n FROM s "
-        "GROUP BY window(at, '1 minute')"
-    )
-    topic.session.sql("FLUSH")
-    assert sum(row.n for row in topic.session.sql("SELECT n FROM minutes")) == sum(topic.ends.values())
 
 
 def test_operations_while_history_is_read_give_every_view_the_same_rows(topic: Topic) -> None:
