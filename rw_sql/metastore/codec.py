@@ -186,8 +186,10 @@ def _maintenance_from_data(data: Any) -> Maintenance:
         raise SqlError(
             METASTORE_IS_NEWER, f'a view\'s maintenance has a field "{min(unknown)}", unknown here', hint=_UPGRADE
         )
-    given: dict[str, Any] = data
-    return Maintenance(**given)
+    values: dict[str, Any] = {
+        name: _frozen(value) if isinstance(value, list) else value for name, value in data.items()
+    }
+    return Maintenance(**values)
 
 
 _FIELDS = {

@@ -31,19 +31,39 @@ class SourceRecord:
     kind: str = field(default="source", init=False)
 
 
+UPSERT, SIGNED, CHANGES, KEYS, DIFF = "upsert", "signed", "changes", "keys", "diff"
+"""The strategies of views: groups that Spark keeps; groups over changes, each with a sign; changed rows of one input,
+filtered and projected; what changed rows touch, computed again; all of it computed again and compared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
     """How a view's table is kept up to date; decided when the view is made, ``reason`` says why.
 
     ``strategy`` is empty where the view's keys tell: without any its query's rows are appended, else they replace those
     of their keys. ``query`` is what the job runs where that is not the view's own query: it has the ``hidden`` columns
-    (a Spark schema in JSON) which the table has beside the view's.
+    (a Spark schema in JSON) which the table has beside the view's. ``touched`` is a query for the values of the columns
+    ``partition`` in changed rows of the inputs: the view's rows of these are to be computed again. ``is_one_row``: an
+    aggregation without groups, which has a row of nothing too.
     """
 
     strategy: str = ""
     reason: str = ""
     query: str = ""
     hidden: str = ""
+    touched: str = ""
+    partition: tuple[str, ...] = ()
+    is_one_row: bool = False
+
+    @property
+    def is_recomputed(self) -> bool:
+        """Whether rows are computed again from the inputs, not from what was kept of them."""
+        return self.strategy in (KEYS, DIFF)
+
+    @property
+    def reads_changes(self) -> bool:
+        """Whether the job follows how the rows of its inputs change, not only those that are added."""
+        return self.strategy in (SIGNED, CHANGES, KEYS, DIFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from rw_sql.syntax.dialect import watermark_delay
 from rw_sql.syntax.statements import (
     ConnectionValue,
     CreateConnection,
+    CreateMaterializedView,
     CreateSecret,
     CreateSink,
     CreateSource,
@@ -76,6 +77,15 @@ def sink_definition(definition: str) -> CreateSink:
     statement = parse_statement(definition)
     if not isinstance(statement, CreateSink):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a sink's definition")
+    return statement
+
+
+@lru_cache(maxsize=4_096)
+def view_definition(definition: str) -> CreateMaterializedView:
+    """The statement of a materialized view's canonical definition."""
+    statement = parse_statement(definition)
+    if not isinstance(statement, CreateMaterializedView):
+        raise TypeError(f"the catalog holds {type(statement).__name__} as a materialized view's definition")
     return statement
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.metastore.records import Maintenance, MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.metastore.snapshot import Effect, fold
 from rw_sql.plan.definitions import (
     definition_of,
@@ -19,6 +19,7 @@ from rw_sql.plan.definitions import (
 from rw_sql.plan.history import History
 from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.plan.rates import is_throttled
+from rw_sql.plan.relations import schema_columns, table_schema
 from rw_sql.plan.sink_checks import encode_options, shape_of
 
 if TYPE_CHECKING:
@@ -87,8 +88,9 @@ class IngestSpec:
 class ViewInput:
     """One relation a view or sink reads: a source's log or another view's table.
 
-    ``keys`` are the columns that its rows are replaced by; none where they are only appended. ``history`` is what came
-    before the view, where its log is not just read from the beginning (see :mod:`rw_sql.plan.history`).
+    ``columns`` are those that queries see. ``keys`` are the columns, hidden ones too, that its rows are replaced by;
+    none where they are only appended. ``history`` is what came before the view, where its log is not just read from the
+    beginning (see :mod:`rw_sql.plan.history`).
     """
 
     id: int
@@ -117,7 +119,10 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
-    """A materialized view's query. ``readers`` are those of its inputs that it reads from their upstreams itself."""
+    """A materialized view's query, as its job runs it, and the columns of its table.
+
+    ``readers`` are those of its inputs that it reads from their upstreams itself.
+    """
 
     job: str
     view_id: int
@@ -129,6 +134,7 @@ class ViewSpec:
     inputs: tuple[ViewInput, ...]
     has_change_feed: bool = False
     readers: tuple[ReaderSpec, ...] = ()
+    maintenance: Maintenance = field(default_factory=Maintenance)
 
     @property
     def writer(self) -> str:
@@ -205,7 +211,9 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
             statement = definition_of(record)
             columns = tuple(name for name, _ in source_columns(statement))
             watermark = source_watermark(statement)
-        elif not isinstance(record, MaterializedViewRecord):
+        elif isinstance(record, MaterializedViewRecord):
+            columns = tuple(name for name, _ in schema_columns(record.schema))
+        else:
             raise LookupError(f"{view.kind} {view.name} reads object {input_id}, which is not in the catalog")
         found.append(
             ViewInput(
@@ -273,8 +281,8 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         job=view_job(view.id),
         view_id=view.id,
         name=view.name,
-        query=view.query,
-        schema=view.schema,
+        query=view.maintenance.query or view.query,
+        schema=table_schema(view),
         keys=view.keys,
         generation=view.generation,
         inputs=view_inputs(snapshot, view),
@@ -282,6 +290,8 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         readers=tuple(
             reader_spec(snapshot, source, reader_fragment(view.id, source.id)) for source in own_inputs(snapshot, view)
         ),
+        # Why it is so is for readers: another wording restarts no job.
+        maintenance=replace(view.maintenance, reason=""),
     )
 
 
@@ -305,10 +315,12 @@ def rebuilt(snapshot: Snapshot) -> Snapshot:
     return fold(snapshot, Effect(epoch=snapshot.epoch, actor="", objects=views)) if views else snapshot
 
 
-def reads_feed(snapshot: Snapshot, sink: SinkRecord) -> bool:
-    """Whether a sink reads the change feed of its input: a view that replaces its rows, taken as it is."""
-    inputs = [snapshot.get(id_) for id_ in sink.inputs]
-    return not sink.query and any(isinstance(view, MaterializedViewRecord) and view.keys for view in inputs)
+def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
+    """The inputs whose change feed a reader reads: views that replace their rows, taken by a sink or read by a view."""
+    if isinstance(reader, SinkRecord) and reader.query:
+        return frozenset()
+    inputs = (snapshot.get(id_) for id_ in reader.inputs)
+    return frozenset(view.id for view in inputs if isinstance(view, MaterializedViewRecord) and view.keys)
 
 
 def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:

@@ -16,6 +16,7 @@ def explain_lines(plan: Plan) -> list[str]:
     lines: list[str] = []
     if plan.preview is not None:
         lines += render_preview(plan.preview).splitlines()
+    lines += plan.notes
     if plan.is_unsafe and plan.operation is not None:
         lines.append("unsafe: needs enable_unsafe_ops and a confirmation")
     catalog = [step for step in plan.steps if step.is_catalog]

@@ -20,6 +20,7 @@ from rw_sql.plan.lower_connection import (
 from rw_sql.plan.lower_connector import lower_alter_connector
 from rw_sql.plan.lower_inject import lower_inject_source_offsets
 from rw_sql.plan.lower_rebuild import lower_rebuild_materialized_view
+from rw_sql.plan.lower_rename import lower_alter_rename
 from rw_sql.plan.lower_rewind import lower_rewind_source
 from rw_sql.plan.lower_secret import lower_alter_secret, lower_create_secret, lower_drop_secret
 from rw_sql.plan.lower_session import lower_alter_system_set, lower_set_parameter
@@ -104,6 +105,8 @@ def lower(
             return lower_drop_materialized_view(statement, snapshot)
         case ast.RebuildMaterializedView():
             return lower_rebuild_materialized_view(statement, snapshot)
+        case ast.AlterRename():
+            return lower_alter_rename(statement, snapshot)
         case ast.CreateSink():
             return lower_create_sink(statement, snapshot, query_dialect)
         case ast.DropSink():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.sink_base import APPEND_ONLY
 from rw_sql.errors import (
     INVALID_DEFINITION,
+    SINK_CANNOT_FOLLOW,
     TARGET_UNFIT,
     UNDEFINED_OBJECT,
     UPSTREAM_MISSING,
@@ -19,10 +20,12 @@ from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operati
 from rw_sql.plan.definitions import listed_options, option_text, sink_definition
 from rw_sql.plan.lower_rebuild import require_not_rebuilding
 from rw_sql.plan.lower_source import drop_plan, nothing
+from rw_sql.plan.maintenance import visible_keys
 from rw_sql.plan.names import RELATION_KINDS, find_relation, find_sink, object_name, require_free
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, sink_options
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.queries import plan_query, relation_of, require_log
+from rw_sql.plan.queries import plan_query, require_log
+from rw_sql.plan.relations import relation_of
 from rw_sql.plan.requests import Asking, analysis, clock, look_at_target, table_version
 from rw_sql.plan.sink_checks import SinkInput, check_sink, encode_options, shape_of
 from rw_sql.plan.steps import steps_of
@@ -114,6 +117,13 @@ def _input(statement: CreateSink, snapshot: Snapshot, query_dialect: str) -> Ask
 def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
     record = find_relation(snapshot, object_name(name))
     if isinstance(record, MaterializedViewRecord):
+        if visible_keys(record) != record.keys:
+            raise SqlError(
+                SINK_CANNOT_FOLLOW,
+                f'materialized view "{record.name}" replaces rows that no columns of it tell apart',
+                span=name.span,
+                hint="a view that selects the columns it groups by can be followed",
+            )
         return SinkInput(
             name=f'materialized view "{record.name}"',
             inputs=(record.id,),

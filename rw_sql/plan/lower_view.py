@@ -10,6 +10,7 @@ from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operati
 from rw_sql.plan.backfill import plan_histories, startup_of, view_options
 from rw_sql.plan.lower_rebuild import require_not_rebuilding
 from rw_sql.plan.lower_source import begin_reading, drop_plan, drop_with_dependents, nothing
+from rw_sql.plan.maintenance import how_maintained, kept_as
 from rw_sql.plan.names import find_view, object_name, require_free
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.queries import plan_query
@@ -33,13 +34,6 @@ def lower_create_materialized_view(
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
     require_free(snapshot, statement.name)
-    if statement.columns:
-        raise SqlError(
-            NOT_SUPPORTED,
-            "a column list of CREATE MATERIALIZED VIEW is not supported yet",
-            span=statement.name.span,
-            hint="name the columns in the query with AS",
-        )
     given = view_options(statement)
     found = yield from plan_query(
         snapshot,
@@ -47,6 +41,7 @@ def lower_create_materialized_view(
         f'materialized view "{name}"',
         query_dialect,
         closes_windows=statement.is_emit_on_window_close,
+        columns=statement.columns,
     )
     require_not_rebuilding(snapshot, found.inputs, statement.name.span)
     history = yield from plan_histories(
@@ -64,6 +59,7 @@ def lower_create_materialized_view(
         created_at_ms=(yield from clock()),
         histories=history.texts,
         backfill_rate_limit=given.rate_limit,
+        maintenance=found.maintenance,
     )
     changes: list[Change] = [PutObject(record=record)]
     for input_id in record.inputs:
@@ -77,7 +73,9 @@ def lower_create_materialized_view(
                     hint=f"make a view of it, or name it once: WITH one AS (SELECT * FROM {source.name}) SELECT …",
                 )
             changes += yield from begin_reading(snapshot, source, record, given.startup, statement.name.span)
-    how = f"one row per ({', '.join(found.keys)})" if found.keys else "append-only"
+        if isinstance(source, MaterializedViewRecord) and source.keys and not source.has_change_feed:
+            changes.append(PutObject(record=replace(source, has_change_feed=True)))
+    how = kept_as(record)
     if history.offsets:
         how += f"; {history.offsets} records of history to read"
     return Plan(
@@ -91,6 +89,7 @@ def lower_create_materialized_view(
             *(ObjectChange(object=name, change="NOTICE", detail=notice) for notice in history.notices),
         ),
         affected=(record.id,),
+        notes=(how_maintained(record),),
     )
 
 

@@ -74,7 +74,7 @@ class Plan:
     ``unallowed`` are the words of ALLOW that the statement lacks for what is predicted: a yes that was given before
     anybody saw the preview does not cover that. ``claim`` is what a yes says besides, which cannot be said beforehand
     either. ``fingerprint`` is what else a confirmation is bound to. ``effect`` is what is done outside of the catalog,
-    once the operation is committed.
+    once the operation is committed. ``notes`` are what EXPLAIN says first of how it will be done.
     """
 
     statement: Statement
@@ -90,3 +90,4 @@ class Plan:
     fingerprint: str = ""
     effect: Effect | None = None
     session: tuple[str, str | None] | None = None
+    notes: tuple[str, ...] = ()

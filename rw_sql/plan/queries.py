@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import DUPLICATE_OBJECT, INVALID_QUERY, NOT_SUPPORTED, SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import definition_of, source_columns, source_watermark
+from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.records import Maintenance, MaterializedViewRecord, SourceRecord
+from rw_sql.plan.maintenance import Maintained, decide
 from rw_sql.plan.names import find_relation, spark_query
-from rw_sql.plan.requests import Asking, Relation, analysis
+from rw_sql.plan.relations import relation_of, schema_columns
+from rw_sql.plan.requests import WHOLE, Asking, analysis
 from rw_sql.syntax.dialect import to_spark
+from rw_sql.syntax.maintained import renamed_columns
 from rw_sql.syntax.queries import table_names
 
 if TYPE_CHECKING:
@@ -27,41 +28,13 @@ _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
     """A query as Spark runs it, the ids of what it reads, its schema as Spark's JSON, and the columns a row is replaced
-    by (none: rows are appended)."""
+    by (none: rows are appended). ``maintenance`` is a view's."""
 
     text: str
     inputs: tuple[int, ...]
     schema: str
     keys: tuple[str, ...]
-
-
-def relation_of(record: ObjectRecord) -> Relation:
-    """A source or view as a query sees it."""
-    if isinstance(record, SourceRecord):
-        statement = definition_of(record)
-        return Relation(name=record.name, columns=source_columns(statement), watermark=source_watermark(statement))
-    if isinstance(record, MaterializedViewRecord):
-        return Relation(name=record.name, columns=schema_columns(record.schema))
-    raise TypeError(f"{record.kind} {record.name} is not a relation")
-
-
-def schema_columns(schema: str) -> tuple[tuple[str, str], ...]:
-    """The columns of a Spark schema in JSON, with their types as DDL."""
-    return tuple((field["name"], _ddl(field["type"])) for field in json.loads(schema)["fields"])
-
-
-def _ddl(kind: object) -> str:
-    match kind:
-        case {"type": "array", "elementType": element}:
-            return f"ARRAY<{_ddl(element)}>"
-        case {"type": "map", "keyType": key, "valueType": value}:
-            return f"MAP<{_ddl(key)}, {_ddl(value)}>"
-        case {"type": "struct", "fields": [*fields]}:
-            return "STRUCT<" + ", ".join(f"`{f['name']}`: {_ddl(f['type'])}" for f in fields) + ">"
-        case str():
-            return {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}.get(kind, kind.upper())
-        case _:
-            raise ValueError(f"not a Spark type in JSON: {kind!r}")
+    maintenance: Maintenance = field(default_factory=Maintenance)
 
 
 def require_log(source: SourceRecord, span: Span) -> None:
@@ -76,9 +49,10 @@ def require_log(source: SourceRecord, span: Span) -> None:
 
 
 def plan_query(
-    snapshot: Snapshot, query: Query, what: str, dialect: str, *, closes_windows: bool
+    snapshot: Snapshot, query: Query, what: str, dialect: str, *, closes_windows: bool, columns: tuple[str, ...] = ()
 ) -> Asking[PlannedQuery]:
-    """The query of ``what`` (a kind and a name, as messages say it), checked. Raises SqlError."""
+    """The query of ``what`` (a kind and a name, as messages say it), checked, with ``columns`` as the names of its own
+    where they are given. Raises SqlError."""
     if dialect == "risingwave":
         translated = to_spark(query, is_emit_on_window_close=closes_windows)
         written, tables = translated.text, translated.tables
@@ -94,25 +68,20 @@ def plan_query(
             hint="SHOW SOURCES lists what can be read",
         )
     records = tuple(record for record in (snapshot.get(id_) for id_ in inputs) if record is not None)
-    for record in records:
-        if isinstance(record, SourceRecord) and what.startswith("sink "):
-            require_log(record, query.span)
-        if isinstance(record, MaterializedViewRecord) and record.keys:
-            over, instead = (
-                ("queries of sinks", f"FROM {record.name} takes its changes as they are; or read its source")
-                if what.startswith("sink ")
-                else ("views", "read its source instead")
-            )
-            raise SqlError(
-                NOT_SUPPORTED,
-                f'materialized view "{record.name}" replaces its rows; {over} over it are not supported yet',
-                span=query.span,
-                hint=instead,
-            )
     text = spark_query(written, [record.name for record in records])
-    found = yield from analysis(text, tuple(relation_of(record) for record in records), closes_windows=closes_windows)
-    if found.refusal is not None:
-        raise SqlError(INVALID_QUERY, found.refusal, hint=found.hint, span=query.span)
+    if what.startswith("sink "):
+        _require_appended(records, query)
+        streamed = yield from analysis(
+            text, tuple(relation_of(record) for record in records), closes_windows=closes_windows
+        )
+        found = Maintained(schema=streamed.schema, keys=streamed.keys, refused=streamed if streamed.refusal else None)
+    else:
+        if columns:
+            text = yield from _renamed(text, records, columns, query, what)
+        found = yield from decide(text, records, closes_windows=closes_windows)
+        found = replace(found, maintenance=_with_tables(found.maintenance, tables, records))
+    if found.refused is not None:
+        raise SqlError(INVALID_QUERY, found.refused.refusal or "", hint=found.refused.hint, span=query.span)
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
     if unnamed is not None:
@@ -130,4 +99,45 @@ def plan_query(
             span=query.span,
             hint="rename one of them with AS",
         )
-    return PlannedQuery(text=text, inputs=inputs, schema=found.schema, keys=found.keys)
+    return PlannedQuery(text=text, inputs=inputs, schema=found.schema, keys=found.keys, maintenance=found.maintenance)
+
+
+def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
+    """Says also what becomes of the tables that are the user's own."""
+    known = {record.name for record in records}
+    own = [table for table in tables if table not in known]
+    if not own:
+        return maintenance
+    read = f"{', '.join(own)} {'is' if len(own) == 1 else 'are'} read as of each batch"
+    return replace(maintenance, reason=f"{maintenance.reason}; {read}")
+
+
+def _renamed(
+    text: str, records: tuple[ObjectRecord, ...], columns: tuple[str, ...], query: Query, what: str
+) -> Asking[str]:
+    """The query with other names for its columns."""
+    found = yield from analysis(text, tuple(relation_of(record) for record in records), form=WHOLE)
+    if found.refusal is not None:
+        raise SqlError(INVALID_QUERY, found.refusal, hint=found.hint, span=query.span)
+    names = [name for name, _ in schema_columns(found.schema)]
+    if len(names) != len(columns):
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"{what} names {len(columns)} columns, its query has {len(names)}",
+            span=query.span,
+            hint=f"the query's columns are {', '.join(names)}",
+        )
+    return renamed_columns(text, names, columns)
+
+
+def _require_appended(records: tuple[ObjectRecord, ...], query: Query) -> None:
+    for record in records:
+        if isinstance(record, SourceRecord):
+            require_log(record, query.span)
+        if isinstance(record, MaterializedViewRecord) and record.keys:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'materialized view "{record.name}" replaces its rows; queries of sinks over it are not supported yet',
+                span=query.span,
+                hint=f"FROM {record.name} takes its changes as they are; or make the query a materialized view",
+            )

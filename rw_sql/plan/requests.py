@@ -278,29 +278,43 @@ class Relation:
     watermark: tuple[str, str] | None = None
 
 
+STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
+"""What a query is analyzed as."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzeQuery:
-    """What Spark makes of a streaming query over ``relations``.
+    """What Spark makes of a query over ``relations``.
 
-    ``closes_windows``: a window's row comes once, when the watermark has passed its end (EMIT ON WINDOW CLOSE).
+    As ``STREAM``, which Spark keeps up to date by itself; as ``UPSERT``, the same for one whose keys are known and
+    whose aggregation nothing filters; as ``WHOLE``, over tables that stand still. ``closes_windows``: a window's row
+    comes once, when the watermark has passed its end (EMIT ON WINDOW CLOSE). ``same_as`` is a text that should mean the
+    same.
     """
 
     query: str
     relations: tuple[Relation, ...]
     closes_windows: bool = False
+    form: str = STREAM
+    same_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnalysis:
     """The answer: the result's schema as Spark's JSON, the columns a row is replaced by (none: appended), or a refusal.
 
-    ``hint`` belongs to ``refusal``. ``static_tables`` are the other tables the query reads, by name.
+    ``hint`` belongs to ``refusal``. Of a WHOLE query ``operators`` are the names that Spark has for the steps of it,
+    and ``varies`` is what in it gives another result each time, if anything does. ``is_same``: the other text means
+    the same.
     """
 
     schema: str = ""
     keys: tuple[str, ...] = ()
     refusal: str | None = None
     hint: str | None = None
+    operators: frozenset[str] = frozenset()
+    varies: str | None = None
+    is_same: bool = True
 
 
 Request = (
@@ -510,7 +524,9 @@ def log_sizes(source_ids: tuple[int, ...]) -> Asking[dict[int, LogSize]]:
     return _answer(dict, (yield MeasureLogs(source_ids=source_ids)))
 
 
-def analysis(query: str, relations: tuple[Relation, ...], *, closes_windows: bool = False) -> Asking[QueryAnalysis]:
+def analysis(
+    query: str, relations: tuple[Relation, ...], *, closes_windows: bool = False, form: str = STREAM, same_as: str = ""
+) -> Asking[QueryAnalysis]:
     """Asks what Spark makes of a query."""
-    request = AnalyzeQuery(query=query, relations=relations, closes_windows=closes_windows)
+    request = AnalyzeQuery(query=query, relations=relations, closes_windows=closes_windows, form=form, same_as=same_as)
     return _answer(QueryAnalysis, (yield request))

@@ -25,6 +25,7 @@ from rw_sql.plan.log_requests import LogSize
 from rw_sql.plan.lower_backfill import progress_text
 from rw_sql.plan.lower_rewind import rewind_statement
 from rw_sql.plan.lower_undo import History, undo_statement
+from rw_sql.plan.maintenance import how_maintained, visible_keys
 from rw_sql.plan.names import (
     SCHEMA_ALIAS,
     find_connection,
@@ -38,9 +39,9 @@ from rw_sql.plan.names import (
 )
 from rw_sql.plan.options import connection_options, shown
 from rw_sql.plan.plan import Plan, Table
-from rw_sql.plan.queries import schema_columns
 from rw_sql.plan.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
+from rw_sql.plan.relations import schema_columns
 from rw_sql.plan.requests import Asking, backfills, job_statuses, lags, log_sizes, metrics, operations
 from rw_sql.plan.rewind_requests import rewind_points
 
@@ -194,7 +195,8 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Aski
             continue
         state, reason = view_state(snapshot, view, statuses.get(view_job(view.id)), made)
         inputs = ", ".join(record.name for record in map(snapshot.get, view.inputs) if record is not None)
-        rows.append((view.name, state, reason, inputs, ", ".join(view.keys), view.query))
+        keys = ", ".join(visible_keys(view))
+        rows.append((view.name, state, reason, inputs, keys, view.query, how_maintained(view)))
     columns = (
         ("name", "STRING"),
         ("state", "STRING"),
@@ -202,6 +204,7 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Aski
         ("inputs", "STRING"),
         ("keys", "STRING"),
         ("query", "STRING"),
+        ("maintenance", "STRING"),
     )
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 

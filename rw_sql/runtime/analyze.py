@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import Schema
@@ -18,7 +20,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from rw_sql.plan.requests import AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.requests import WHOLE, AnalyzeQuery, QueryAnalysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,26 +40,52 @@ _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
 def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
-    """Analyzes the query over empty streams of the relations' columns; nothing is started."""
+    """Analyzes the query over empty relations of these columns; nothing is started."""
     from pyspark.errors import PySparkException
 
     spark = sessions.new()
-    rate = spark.readStream.format("rate").load()
+    rows = spark.range(0) if request.form == WHOLE else spark.readStream.format("rate").load()
     for relation in request.relations:
         columns = [f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in relation.columns]
-        frame = rate.selectExpr(*columns)
-        if relation.watermark is not None:
+        frame = rows.selectExpr(*columns)
+        if relation.watermark is not None and request.form != WHOLE:
             frame = frame.withWatermark(*relation.watermark)
         frame.createOrReplaceTempView(relation.name)
+    keys: tuple[str, ...] = ()
+    refusal = hint = None
     try:
         frame = spark.sql(request.query)
-        keys, refusal, hint = ((), None, None) if request.closes_windows else _keys(frame)
-        if refusal is None:
-            _check_streaming(spark, frame, "Update" if keys else "Append")
+        match request.form:
+            case "stream":
+                if not request.closes_windows:
+                    keys, refusal, hint = _keys(frame)
+                if refusal is None:
+                    _check_streaming(spark, frame, "Update" if keys else "Append")
+            case "upsert":
+                if not _is_bare_aggregation(frame):
+                    refusal = "the query is more than one aggregation"
+                else:
+                    _check_streaming(spark, frame, "Update")
     except PySparkException as error:
         return QueryAnalysis(refusal=_told(error), hint="the query is Spark SQL over streams; run EXPLAIN SELECT on it")
     if refusal is not None:
         return QueryAnalysis(refusal=refusal, hint=hint)
+    found = _storable(frame, keys, request)
+    return replace(found, is_same=_is_same(spark, frame, request.same_as)) if request.same_as else found
+
+
+def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
+    """Whether a text means the same as a query, to Spark."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return bool(_analyzed(frame).sameResult(_analyzed(spark.sql(text))))
+    except PySparkException:
+        return False
+
+
+def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) -> QueryAnalysis:
+    """The answer for a query that Spark takes, unless a Delta table cannot hold its rows."""
     for column in frame.schema.fields:
         kind = _unstorable(column.dataType)
         if kind is not None:
@@ -66,8 +94,11 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
                 hint=f"CAST({column.name} AS STRING), or to another type that can be stored",
             )
     schema = frame.schema.json()
+    found = QueryAnalysis(schema=schema, keys=keys)
+    if request.form == WHOLE:
+        found = replace(found, operators=_operators(_analyzed(frame)), varies=_varying(frame))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):
-        return QueryAnalysis(schema=schema, keys=keys)  # refused by whoever asked, who can name the column
+        return found  # refused by whoever asked, who can name the column
     try:
         Schema.from_json(schema)
     except (ValueError, TypeError) as error:
@@ -75,7 +106,36 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
             refusal=f"a column of the query has a type that Delta Lake cannot store: {_told(error)}",
             hint="CAST it to one that can be stored, such as STRING",
         )
-    return QueryAnalysis(schema=schema, keys=keys)
+    return found
+
+
+_CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|unix_timestamp|current_time)\(")
+
+
+def _varying(frame: DataFrame) -> str | None:
+    """What in a query makes its result another one each time it is run; None where nothing does."""
+    plan = _analyzed(frame)
+    if not plan.deterministic():
+        return "a function that gives another value each time"
+    found = _CLOCK.search(str(plan.toString()))
+    return f"{found[1]}()" if found else None
+
+
+def _operators(plan: Any) -> frozenset[str]:
+    return frozenset({_class(plan)}).union(*(_operators(child) for child in _children(plan)))
+
+
+def _analyzed(frame: DataFrame) -> Any:
+    query: Any = frame
+    return query._jdf.queryExecution().analyzed()
+
+
+def _is_bare_aggregation(frame: DataFrame) -> bool:
+    """Whether a query is one aggregation, of which nothing but columns are picked afterwards."""
+    plan = _analyzed(frame)
+    while _class(plan) in (*_TRANSPARENT, "Project"):
+        (plan,) = _children(plan)
+    return _class(plan) == "Aggregate" and not _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate"))
 
 
 def _unstorable(kind: DataType) -> DataType | None:
@@ -100,11 +160,10 @@ def _told(error: Any) -> str:
 def _check_streaming(spark: SparkSession, frame: DataFrame, mode: str) -> None:
     """Spark's own check of streaming queries. Raises PySparkException."""
     session: Any = spark
-    query: Any = frame
     jvm = session._jvm
     output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    checker.checkForStreaming(query._jdf.queryExecution().analyzed(), output_mode)
+    checker.checkForStreaming(_analyzed(frame), output_mode)
 
 
 def _class(plan: Any) -> str:
@@ -122,8 +181,7 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
     """The output columns that identify a row where the query replaces rows; or a refusal with its hint."""
-    query: Any = frame
-    top = query._jdf.queryExecution().analyzed()
+    top = _analyzed(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None
     output = top.output()

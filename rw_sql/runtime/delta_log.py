@@ -224,3 +224,8 @@ def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
 def has_new_data(actions: list[dict[str, Any]]) -> bool:
     """Whether a commit adds rows (a fence and maintenance do not)."""
     return any(action["add"].get("dataChange", True) for action in actions if "add" in action)
+
+
+def takes_data(actions: list[dict[str, Any]]) -> bool:
+    """Whether a commit takes rows away (maintenance does not)."""
+    return any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)

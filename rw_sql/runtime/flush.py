@@ -11,18 +11,18 @@ from deltalake import DeltaTable
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
-from rw_sql.plan.desired import holds_of, is_view_held, named_splits, reads_feed, sink_job, view_job
+from rw_sql.plan.desired import fed_by, holds_of, is_view_held, named_splits, sink_job, view_job
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.rates import is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.backfills import unfinished_backfills
-from rw_sql.runtime.delta_log import commits, has_new_data
+from rw_sql.runtime.delta_log import commits, has_new_data, takes_data
 from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.readers.positions import read_fragment_positions
-from rw_sql.runtime.sink import WAITING
+from rw_sql.runtime.views.inputs import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -189,14 +189,14 @@ def _spell(ends: Mapping[str, int]) -> str:
     return ", ".join(listed) + (" …" if len(ends) > len(listed) else "")
 
 
-def _last_data_version(context: Context, table: str) -> int:
-    """The newest version that adds rows, -1 where none does.
+def _last_data_version(context: Context, table: str, *, is_feed: bool = False) -> int:
+    """The newest version that adds rows, with ``is_feed`` also one that only takes some away; -1 where none does.
 
     Where the commits that may have were cleaned away it is the newest of those: whoever is past it has all rows.
     """
     oldest = 0
     for version, actions in commits(context.warehouse, table):
-        if has_new_data(actions):
+        if has_new_data(actions) or (is_feed and takes_data(actions)):
             return version
         oldest = version
     return oldest - 1
@@ -207,17 +207,20 @@ def _flush_reader(
 ) -> ObjectChange:
     snapshot = context.metastore.snapshot()
     wanted: dict[str, int] = {}
+    fed, feeds = fed_by(snapshot, reader), set()
     for input_id in reader.inputs:
         record = snapshot.get(input_id)
         if isinstance(record, SourceRecord) and not record.is_shared:
             continue  # what it has read of that was waited for with the source
         table = context.warehouse.data(input_id, getattr(record, "generation", 1))
-        last = _last_data_version(context, table)
+        last = _last_data_version(context, table, is_feed=input_id in fed)
         if last >= 0:
-            wanted[str(DeltaTable(table).metadata().id)] = last
+            table_id = str(DeltaTable(table).metadata().id)
+            wanted[table_id] = last
+            if input_id in fed:
+                feeds.add(table_id)
     if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
         return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
-    is_feed = isinstance(reader, SinkRecord) and reads_feed(snapshot, reader)
     stall: list[JobStatus] = []
 
     def is_dropped() -> bool:
@@ -226,7 +229,7 @@ def _flush_reader(
     def has_arrived() -> bool:
         if is_dropped():
             return True
-        reached = committed_versions(context.warehouse, checkpoint, is_feed=is_feed)
+        reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
         if all(reached.get(table, -1) > version for table, version in wanted.items()):
             return True
         status = _stalled(context, job)

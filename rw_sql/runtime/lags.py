@@ -12,10 +12,10 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.desired import (
+    fed_by,
     named_splits,
     own_inputs,
     reader_fragment,
-    reads_feed,
     rebuild_job,
     rebuilt,
     sink_job,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.metastore.records import SinkRecord, SourceRecord
     from rw_sql.plan.readers import Reader
     from rw_sql.runtime.context import Context
 
@@ -62,29 +62,33 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
         read_itself = {source.id for source in own_inputs(snapshot, view)}
         others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
         parts = [own.get(reader_fragment(view.id, source_id)) for source_id in read_itself]
-        parts.append(_rows_behind(context, snapshot, others, checkpoint))
+        parts.append(_rows_behind(context, snapshot, view, checkpoint, others))
         behind[view_job(view.id)] = None if None in parts else sum(part for part in parts if part is not None)
     then = rebuilt(snapshot)
     for rebuild in snapshot.all("rebuild"):
         making = then.get(rebuild.view_id)
         if isinstance(making, MaterializedViewRecord):
             checkpoint = context.warehouse.view_checkpoint(making.id, making.generation)
-            behind[rebuild_job(rebuild)] = _rows_behind(context, then, making.inputs, checkpoint)
+            behind[rebuild_job(rebuild)] = _rows_behind(context, then, making, checkpoint)
     for sink in snapshot.all("sink"):
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        is_feed = reads_feed(snapshot, sink)
-        behind[sink_job(sink.id)] = _rows_behind(context, snapshot, sink.inputs, checkpoint, is_feed=is_feed)
+        behind[sink_job(sink.id)] = _rows_behind(context, snapshot, sink, checkpoint)
     return behind
 
 
 def _rows_behind(
-    context: Context, snapshot: Snapshot, inputs: tuple[int, ...], checkpoint: str, *, is_feed: bool = False
+    context: Context,
+    snapshot: Snapshot,
+    reader: MaterializedViewRecord | SinkRecord,
+    checkpoint: str,
+    inputs: tuple[int, ...] | None = None,
 ) -> int | None:
-    reached = committed_versions(context.warehouse, checkpoint, is_feed=is_feed)
-    rows = [
-        _rows_after(context, context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)), reached)
-        for id_ in inputs
-    ]
+    ids = reader.inputs if inputs is None else inputs
+    tables = {id_: context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)) for id_ in ids}
+    fed = (tables[id_] for id_ in fed_by(snapshot, reader))
+    feeds = {str(DeltaTable(table).metadata().id) for table in fed if latest_version(context.warehouse, table) >= 0}
+    reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
+    rows = [_rows_after(context, table, reached) for table in tables.values()]
     return None if None in rows else sum(row for row in rows if row is not None)
 
 

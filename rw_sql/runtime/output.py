@@ -16,6 +16,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rw_sql.runtime.delta_log import JobCommit, last_batch
 from rw_sql.runtime.faults import fault
+from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 SMALL_ROWS = 20_000
 """Batches of up to this many rows go through Arrow and delta-rs, larger ones through Spark."""
+
+LARGE_ROWS = 200_000
+"""Keyed batches of more rows than this are merged by Spark, smaller ones by delta-rs."""
 
 TABLE_SETTINGS = {
     # Commits are cleaned away only behind a checkpoint; this bounds how many a listing of a busy log meets.
@@ -84,11 +88,12 @@ class JobOutput:
         partition_by: Sequence[str] = (),
         has_change_feed: bool = False,
         statistics: Sequence[str] = (),
+        first_rows: pa.Table | None = None,
     ) -> JobOutput:
         """Opens the table, making it if it is not there, and fences all earlier runs out of it.
 
         With ``has_change_feed`` the table keeps the changes of its rows from then on, with ``statistics`` its
-        files tell of these columns.
+        files tell of these columns. ``first_rows`` are what it holds before any batch.
         """
         try:
             table = DeltaTable(path)
@@ -103,7 +108,7 @@ class JobOutput:
         output = JobOutput(
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
-        output._fence()
+        output._fence(first_rows)
         settings = dict(TABLE_SETTINGS)
         if has_change_feed:
             settings[CHANGE_FEED] = "true"
@@ -131,9 +136,8 @@ class JobOutput:
     def _version_of(self, batch: int) -> int:
         return (self.run << _RUN_SHIFT) + batch + 1
 
-    def _fence(self) -> None:
+    def _fence(self, first_rows: pa.Table | None = None) -> None:
         fault("fence.before")
-        empty = self._empty()
         while True:
             self.table.update_incremental()
             seen = self.table.transaction_version(self.job)
@@ -150,9 +154,11 @@ class JobOutput:
                 ranges={},
                 done=self.done,
             )
+            is_new = first_rows is not None and self.done < 0 and not self.table.file_uris()
+            rows = first_rows if is_new and first_rows is not None else self._empty()
             try:
                 write_deltalake(
-                    self.table, empty, mode="append", commit_properties=self._properties(self.run << _RUN_SHIFT, commit)
+                    self.table, rows, mode="append", commit_properties=self._properties(self.run << _RUN_SHIFT, commit)
                 )
             except CommitFailedError:
                 continue
@@ -268,25 +274,32 @@ class JobOutput:
         self._require_written(version)
 
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
-        """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key."""
+        """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
+
+        Where the rows have a column KEEP, those in which it is false are deleted instead.
+        """
         version = self._version_of(batch)
         fault("batch.before_merge")
         self._require_turn(version)
         # In brackets: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
         matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
-        try:
-            (
-                self.table.merge(
-                    rows,
-                    predicate=matched or "true",
-                    source_alias="s",
-                    target_alias="t",
-                    commit_properties=self._properties(version, self._commit_of(batch, {})),
-                )
-                .when_matched_update_all()
-                .when_not_matched_insert_all()
-                .execute()
+        merge = self.table.merge(
+            rows,
+            predicate=matched or "true",
+            source_alias="s",
+            target_alias="t",
+            commit_properties=self._properties(version, self._commit_of(batch, {})),
+        )
+        if KEEP in rows.column_names:
+            merge = (
+                merge.when_matched_delete(predicate=f"NOT s.`{KEEP}`")
+                .when_matched_update_all(except_cols=[KEEP])
+                .when_not_matched_insert_all(predicate=f"s.`{KEEP}`", except_cols=[KEEP])
             )
+        else:
+            merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        try:
+            merge.execute()
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
         fault("batch.after_merge")
@@ -303,14 +316,17 @@ class JobOutput:
         spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", self._commit_of(batch, {}).to_json())
         try:
             matched = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
-            (
-                SparkDeltaTable.forPath(spark, self.path)
-                .alias("t")
-                .merge(frame.alias("s"), matched or "true")
-                .whenMatchedUpdateAll()
-                .whenNotMatchedInsertAll()
-                .execute()
-            )
+            merge = SparkDeltaTable.forPath(spark, self.path).alias("t").merge(frame.alias("s"), matched or "true")
+            if KEEP in frame.columns:
+                values = {f"`{name}`": f"s.`{name}`" for name in frame.columns if name != KEEP}
+                merge = (
+                    merge.whenMatchedDelete(f"NOT s.`{KEEP}`")
+                    .whenMatchedUpdate(set=dict(values))
+                    .whenNotMatchedInsert(condition=f"s.`{KEEP}`", values=dict(values))
+                )
+            else:
+                merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
+            merge.execute()
         finally:
             spark.conf.unset("spark.databricks.delta.write.txnAppId")
             spark.conf.unset("spark.databricks.delta.write.txnVersion")

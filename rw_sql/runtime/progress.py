@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rw_sql.runtime.storage import Warehouse
 
 
@@ -20,11 +22,11 @@ def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[di
     return [offset for offset in found if "reservoirId" in offset]
 
 
-def committed_versions(warehouse: Warehouse, checkpoint: str, *, is_feed: bool = False) -> dict[str, int]:
+def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collection[str] = ()) -> dict[str, int]:
     """Per input table (by its Delta table id) the first version that is not wholly in the view; empty before any.
 
-    Of a table whose first, whole read takes several batches nothing is, until the last of them. ``is_feed``: the
-    change feed is read, of which a batch takes whole commits, though its offset then names the last file of one.
+    Of a table whose first, whole read takes several batches nothing is, until the last of them. ``feeds`` are those
+    whose change feed is read, of which a batch takes whole commits, though its offset then names the last file of one.
     """
     committed = _batches(warehouse, f"{checkpoint}/commits")
     if not committed:
@@ -33,7 +35,7 @@ def committed_versions(warehouse: Warehouse, checkpoint: str, *, is_feed: bool =
     for offset in _delta_offsets(warehouse, checkpoint, committed[-1]):
         table = offset["reservoirId"]
         version = 0 if offset.get("isStartingVersion") else offset["reservoirVersion"]
-        if is_feed and version and offset["index"] >= 0:
+        if table in feeds and version and offset["index"] >= 0:
             version += 1
         reached[table] = min(reached.get(table, version), version)
     return reached
@@ -42,6 +44,19 @@ def committed_versions(warehouse: Warehouse, checkpoint: str, *, is_feed: bool =
 def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
     """The newest batch that was planned, -1 before any."""
     return max(_batches(warehouse, f"{checkpoint}/offsets"), default=-1)
+
+
+def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
+    """Per input table (by its Delta table id) the version that a planned batch reads to.
+
+    Where that is read in parts, the batch may hold only some of its rows.
+    """
+    found: dict[str, int] = {}
+    for offset in _delta_offsets(warehouse, checkpoint, batch):
+        is_begun = offset.get("isStartingVersion") or offset["index"] >= 0
+        version = offset["reservoirVersion"] if is_begun else offset["reservoirVersion"] - 1
+        found[offset["reservoirId"]] = max(found.get(offset["reservoirId"], 0), version)
+    return found
 
 
 def planned_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> range | None:

@@ -9,7 +9,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.plan.desired import rebuild_job, rebuilt
+from rw_sql.plan.desired import fed_by, rebuild_job, rebuilt
 from rw_sql.plan.lower_rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.delta_log import commits, has_new_data, latest_version
 from rw_sql.runtime.faults import fault
@@ -50,14 +50,16 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
     warehouse, then = context.warehouse, rebuilt(snapshot)
     if latest_version(warehouse, warehouse.data(view.id, rebuild.generation)) < 0:
         return False
-    old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation))
-    new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation))
+    fed = fed_by(then, view)
     for id_ in view.inputs:
         given = warehouse.data(id_, getattr(then.get(id_), "generation", 1))
         try:
             table = str(DeltaTable(given).metadata().id)
         except TableNotFoundError:
             return False
+        feeds = {table} if id_ in fed else set()
+        old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds)
+        new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
         # Of a table that the old one does not read, all there is.
         wanted = old.get(table, _last_data(context, given) + 1)
         if new.get(table, 0) < wanted:

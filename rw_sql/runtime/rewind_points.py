@@ -28,9 +28,9 @@ from rw_sql.metastore.records import (
     SourceRecord,
     StoredState,
 )
-from rw_sql.plan.desired import ingest_fragment, own_inputs, reads_feed, sink_job, view_job
+from rw_sql.plan.desired import fed_by, ingest_fragment, own_inputs, sink_job, view_job
 from rw_sql.plan.prediction import prediction_from_json
-from rw_sql.runtime.delta_log import commits, has_new_data, job_commit, latest_version
+from rw_sql.runtime.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.positions import read_positions_before
@@ -281,7 +281,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
         if at > versions[id_] + 1:
             raise NotYet(f"{told} and what it reads did not stand still together", is_final=is_final)
         table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
-        if at <= _last_data(context, table, versions[id_]):
+        if at <= _last_data(context, table, versions[id_], is_feed=id_ in fed_by(snapshot, reader)):
             why = "was paused" if is_paused else "was stalled" if is_final else "took too long to read"
             raise NotYet(f"{told} {why} and lacks what its inputs held", is_final=is_final)
 
@@ -289,22 +289,24 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
 def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
     """With the first version of each input's table that is not in it."""
     reader = stand.record
-    is_feed = isinstance(reader, SinkRecord) and reads_feed(snapshot, reader)
-    reached = committed_versions(context.warehouse, stand.checkpoint, is_feed=is_feed)
+    fed = fed_by(snapshot, reader)
     reads = []
     for id_ in reader.inputs:
         table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
         try:
-            reads.append((id_, reached.get(str(DeltaTable(table).metadata().id), 0)))
+            table_id = str(DeltaTable(table).metadata().id)
+            feeds = {table_id} if id_ in fed else set()
+            reached = committed_versions(context.warehouse, stand.checkpoint, feeds=feeds)
+            reads.append((id_, reached.get(table_id, 0)))
         except TableNotFoundError as error:
             raise NotYet(f"{reader.name} had nothing to read from yet") from error
     return replace(stand, reads=tuple(reads))
 
 
-def _last_data(context: Context, table: str, newest: int) -> int:
-    """The newest version up to ``newest`` that adds rows, -1 where none does."""
+def _last_data(context: Context, table: str, newest: int, *, is_feed: bool) -> int:
+    """The newest version up to ``newest`` that adds rows, of a change feed also one that takes some; -1 without one."""
     for version, actions in commits(context.warehouse, table):
-        if version <= newest and has_new_data(actions):
+        if version <= newest and (has_new_data(actions) or (is_feed and takes_data(actions))):
             return version
     return -1
 

@@ -7,12 +7,8 @@ the warehouse, which has no rows, tells which batches are through; a kill before
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from rw_sql.connectors.sink_base import SinkError
 from rw_sql.connectors.sink_registry import sink_connector
@@ -24,28 +20,24 @@ from rw_sql.runtime.hand_over import begin_at
 from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
 from rw_sql.runtime.log_readers import require_versions
 from rw_sql.runtime.log_upkeep import Upkeep
-from rw_sql.runtime.output import CHANGE_FEED, FencedError, JobOutput
+from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.progress import newest_planned
 from rw_sql.runtime.sink_batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
-from rw_sql.runtime.views.inputs import input_frame
+from rw_sql.runtime.views.inputs import input_frame, require_input
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.connectors.sink_base import SinkLook, SinkWriter
-    from rw_sql.plan.desired import SinkSpec, ViewInput
+    from rw_sql.plan.desired import SinkSpec
     from rw_sql.runtime.context import Context
 
 BATCH_BYTES = "64m"
 """About how much of its input one batch reads: it goes through the memory of the process that runs the jobs."""
 
-WAITING = "WAITING"
-"""The first word of the reason of a sink whose input has not been made yet."""
-
 _PROGRESS = '{"type":"struct","fields":[{"name":"batch","type":"long","nullable":true,"metadata":{}}]}'
-_INPUT_SECONDS = 5.0
-_LOOK_SECONDS = 0.05
 
 
 def _require_target(look: SinkLook) -> None:
@@ -56,22 +48,6 @@ def _require_target(look: SinkLook) -> None:
         raise StalledError(f"MISSING {look.missing}")
     if look.misfit is not None:
         raise StalledError(f"UNFIT {look.misfit}" + (f": {look.hint}" if look.hint else ""))
-
-
-def _require_input(context: Context, given: ViewInput) -> DeltaTable:
-    """The input's table, once its job has made it as the sink needs it. Raises StalledError after a while."""
-    path = context.warehouse.data(given.id, given.generation)
-    deadline = time.monotonic() + _INPUT_SECONDS
-    while True:
-        try:
-            table = DeltaTable(path)
-        except TableNotFoundError:
-            table = None
-        if table is not None and (not given.keys or table.metadata().configuration.get(CHANGE_FEED) == "true"):
-            return table
-        if time.monotonic() > deadline:
-            raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} runs")
-        time.sleep(_LOOK_SECONDS)
 
 
 def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> None:
@@ -121,7 +97,7 @@ class Sink:
             source = snapshot.get(given.id)
             if isinstance(source, SourceRecord):
                 context.ensure_log(source)
-            tables[given.id] = _require_input(context, given)
+            tables[given.id] = require_input(context, given)
         checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)

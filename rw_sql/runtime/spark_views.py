@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.relations import schema_columns
 from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.spark_sessions import plain_sql
 
@@ -121,7 +122,7 @@ class SparkViews:
                     self._spark,
                     f"CREATE OR REPLACE VIEW {self._qualified(name)} "
                     f"TBLPROPERTIES ('{_MARK}' = '{_quoted(self._context.warehouse.uri)}') "
-                    f"AS SELECT * FROM delta.`{path}`",
+                    f"AS SELECT {_columns(view)} FROM delta.`{path}`",
                 )
             self._known[name] = view
         if is_complete:
@@ -155,6 +156,12 @@ class SparkViews:
 
     def _qualified(self, name: str) -> str:
         return f"`{self.database}`.`{name}`"
+
+
+def _columns(view: MaterializedViewRecord) -> str:
+    if not view.maintenance.hidden:
+        return "*"
+    return ", ".join(f"`{name}`" for name, _ in schema_columns(view.schema))
 
 
 def _quoted(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.metastore.records import CHANGES, DIFF, KEYS, MaterializedViewRecord, SourceRecord
 from rw_sql.runtime.backfill import Backfill, is_live, leave_histories
 from rw_sql.runtime.delta_log import last_batch
 from rw_sql.runtime.event_log import log_event
@@ -26,8 +26,10 @@ from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.readers.own import OwnReaders
 from rw_sql.runtime.straight import HISTORY_GENERATION, StraightTable, is_straight
+from rw_sql.runtime.views import recomputed
+from rw_sql.runtime.views.inputs import require_input
 from rw_sql.runtime.views.strategy import ViewRun
-from rw_sql.runtime.views.streamed import Streamed
+from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,7 +88,14 @@ def _open_output(context: Context, spec: ViewSpec, run: Run, generation: int) ->
         epoch=run.epoch,
         generation=generation,
         has_change_feed=spec.has_change_feed,
+        first_rows=rows_of_nothing(context, spec) if spec.maintenance.is_one_row else None,
     )
+
+
+def _strategy_of(run: ViewRun) -> Strategy:
+    if run.spec.maintenance.strategy in (CHANGES, KEYS, DIFF):
+        return recomputed.strategy_of(run)
+    return Streamed(run)
 
 
 @dataclass(slots=True)
@@ -120,6 +129,8 @@ class View:
             source = snapshot.get(given.id)
             if isinstance(source, SourceRecord) and source.is_shared:
                 context.ensure_log(source)
+            elif isinstance(source, MaterializedViewRecord):
+                require_input(context, given)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
@@ -218,7 +229,7 @@ class View:
             readers=self.readers,
             tables=tables,
         )
-        self.strategy = Streamed(run)
+        self.strategy = _strategy_of(run)
         packages = self.readers.packages if self.readers is not None else ()
         frame, mode = self.strategy.stream(self.context.sessions.new(packages))
         if self.readers is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,9 +24,32 @@ def _tree(query: str) -> exp.Expr:
     from sqlglot.errors import SqlglotError
 
     try:
-        return parse_one(query, read="spark")
+        return parse_spark(query)
     except SqlglotError:
         return parse_one(query, read="risingwave")
+
+
+_STAND_IN = "windo_"
+
+
+def parse_spark(query: str) -> exp.Expr:
+    """The tree of a query of Spark's SQL. Raises SqlglotError.
+
+    sqlglot takes ``window(…)`` right after GROUP BY for the clause WINDOW; another word of its length stands in for it.
+    """
+    from sqlglot import exp, parse_one
+    from sqlglot.tokens import Tokenizer
+
+    text = query
+    tokens = Tokenizer(dialect="spark").tokenize(query)
+    for word, bracket in pairwise(tokens):
+        if query[word.start : word.end + 1].lower() == "window" and bracket.text == "(":
+            text = text[: word.start] + _STAND_IN + text[word.end + 1 :]
+    tree: exp.Expr = parse_one(text, read="spark")
+    for call in tree.find_all(exp.Anonymous):
+        if call.name == _STAND_IN:
+            call.set("this", "window")
+    return tree
 
 
 def tables_of(tree: exp.Expr) -> tuple[str, ...]:

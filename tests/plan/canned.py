@@ -64,7 +64,7 @@ from rw_sql.runtime.checkpoint_answers import answer_checkpoint
 from rw_sql.syntax import parse_statement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rw_sql.metastore.records import Change, Operation, RewindPoint
     from rw_sql.plan.plan import Plan
@@ -84,7 +84,8 @@ class CannedWorld:
 
     ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have moved on; others are the
     catalog's. ``pieces`` are what a log holds, ``run_number`` is the run that reads on, ``reader_epoch`` that of the
-    oldest run that may still commit. ``target`` is what a look at a sink's target finds. ``asked`` are the requests so
+    oldest run that may still commit. ``target`` is what a look at a sink's target finds. ``analysis`` is what
+    Spark makes of every query, ``analyze`` of each. ``asked`` are the requests so
     far.
     """
 
@@ -112,6 +113,7 @@ class CannedWorld:
     logs: dict[int, LogSize] = field(default_factory=dict)
     dialect: str = "spark"
     shares_sources: bool = True
+    analyze: Callable[[AnalyzeQuery], QueryAnalysis] | None = None
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
     points: tuple[RewindPoint, ...] = ()
@@ -308,7 +310,7 @@ class CannedWorld:
             case MeasureLogs():
                 return self.logs
             case AnalyzeQuery():
-                return self.analysis
+                return self.analysis if self.analyze is None else self.analyze(request)
             case ReadRewindPoints(source_id=source_id):
                 return tuple(point for point in self.points if source_id in (None, point.source_id))
             case LookAtRewind():

@@ -64,9 +64,9 @@ def test_a_batch_after_the_first_read_names_its_versions(tmp_path: Path) -> None
 def test_of_a_change_feed_a_batch_takes_whole_commits(tmp_path: Path) -> None:
     warehouse = Warehouse.at(str(tmp_path))
     write(tmp_path, 0, offset("t", 7, index=3, is_first_read=True))
-    assert committed_versions(warehouse, str(tmp_path), is_feed=True) == {"t": 0}
+    assert committed_versions(warehouse, str(tmp_path), feeds={"t"}) == {"t": 0}
     write(tmp_path, 1, offset("t", 8))
-    assert committed_versions(warehouse, str(tmp_path), is_feed=True) == {"t": 8}
+    assert committed_versions(warehouse, str(tmp_path), feeds={"t"}) == {"t": 8}
     write(tmp_path, 2, offset("t", 9, index=1))
-    assert committed_versions(warehouse, str(tmp_path), is_feed=True) == {"t": 10}
+    assert committed_versions(warehouse, str(tmp_path), feeds={"t"}) == {"t": 10}
     assert committed_versions(warehouse, str(tmp_path)) == {"t": 9}

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as f
 
 from rw_sql.plan.history import History
+from rw_sql.runtime.job import StalledError
+from rw_sql.runtime.output import CHANGE_FEED
+from rw_sql.runtime.sink_batches import CHANGE, VERSION
+from rw_sql.syntax.signed import SIGN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.plan.desired import ViewInput
@@ -20,6 +29,29 @@ BATCH_BYTES = "256m"
 
 UNLIMITED = f"{2**40}b"
 """What a batch may read that must hold all there is."""
+
+WAITING = "WAITING"
+"""The first word of the reason of a job whose input has not been made yet."""
+
+_INPUT_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+
+
+def require_input(context: Context, given: ViewInput) -> DeltaTable:
+    """The input's table, once its job has made it as its readers need it. Raises StalledError after a while."""
+    path = context.warehouse.data(given.id, given.generation)
+    deadline = time.monotonic() + _INPUT_SECONDS
+    while True:
+        try:
+            table = DeltaTable(path)
+        except TableNotFoundError:
+            table = None
+        if table is not None and (not given.keys or table.metadata().configuration.get(CHANGE_FEED) == "true"):
+            return table
+        if time.monotonic() > deadline:
+            raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} runs")
+        time.sleep(_LOOK_SECONDS)
+
 
 _MOST_IN_FILTER = 40
 
@@ -66,3 +98,38 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
         | (f.col("_rw_since") > f.col("g_since"))
         | ((f.col("_rw_since") == f.col("g_since")) & (f.col("_rw_offset") >= f.col("g_start")))
     ).drop("g_split", "g_since", "g_start")
+
+
+def feed_frame(context: Context, spark: SparkSession, given: ViewInput, batch_bytes: str = BATCH_BYTES) -> DataFrame:
+    """The stream of a view's changes: its rows as they were and as they are now, with CHANGE and VERSION."""
+    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("readChangeFeed", "true")
+    frame = reader.load(context.warehouse.data(given.id, given.generation))
+    return frame.select(*_quoted((*given.columns, *_hidden(given))), CHANGE, VERSION)
+
+
+def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
+    """The stream of a view's changes as queries see its rows, each with its SIGN."""
+    comes = f"CAST(CASE WHEN {CHANGE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS BIGINT) AS {SIGN}"
+    return feed_frame(context, spark, given).selectExpr(*_quoted(given.columns), comes)
+
+
+def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
+    """The stream of rows that came to an input or left it, as queries see them."""
+    if not given.keys:
+        return input_frame(context, spark, given)
+    return feed_frame(context, spark, given).select(*_quoted(given.columns))
+
+
+def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
+    """The rows of an input at a version, as queries see them."""
+    path = context.warehouse.data(given.id, given.generation)
+    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
+    return frame.select(*_quoted(given.columns))
+
+
+def _hidden(given: ViewInput) -> tuple[str, ...]:
+    return tuple(key for key in given.keys if key not in given.columns)
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [f"`{name}`" for name in names]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from rw_sql.runtime.views.inputs import BATCH_BYTES, UNLIMITED, input_frame
+from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,6 +63,13 @@ class ViewRun:
     def schema(self) -> pa.Schema:
         """The columns of the view's table, hidden ones included."""
         return pa.schema(self.output.table.schema().to_arrow())
+
+    def fitted(self, rows: pa.Table) -> pa.Table:
+        """Rows as the table has them; KEEP stays beside its columns."""
+        schema = self.schema
+        if KEEP in rows.column_names:
+            schema = schema.append(pa.field(KEEP, pa.bool_()))
+        return rows.select(schema.names).cast(schema)
 
 
 class Strategy(Protocol):

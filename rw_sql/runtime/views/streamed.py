@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from deltalake import Schema
+
+from rw_sql.metastore.records import SIGNED
+from rw_sql.plan.relations import relation_of
 from rw_sql.runtime.delta_log import added_rows, read_actions
-from rw_sql.runtime.output import SMALL_ROWS
+from rw_sql.runtime.job import StalledError
+from rw_sql.runtime.output import LARGE_ROWS, SMALL_ROWS
 from rw_sql.runtime.progress import planned_versions
+from rw_sql.runtime.views.inputs import signed_frame
+from rw_sql.syntax.maintained import KEEP
+from rw_sql.syntax.signed import SIGN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from rw_sql.plan.desired import ViewSpec
+    from rw_sql.runtime.context import Context
     from rw_sql.runtime.views.strategy import ViewRun
-
-LARGE_ROWS = 200_000
-"""Keyed batches above this are merged by Spark, smaller ones by delta-rs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """The strategy of a query over inputs to which rows are only appended."""
+    """The strategy of a query over rows that come, or over changes, each with its sign."""
 
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The query over its inputs' streams."""
+        is_signed = self.run.spec.maintenance.strategy == SIGNED
         for given in self.run.spec.inputs:
-            self.run.input(spark, given).createOrReplaceTempView(given.name)
+            frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)
+            frame.createOrReplaceTempView(given.name)
         return spark.sql(self.run.spec.query), "update" if self.run.spec.keys else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
@@ -42,7 +53,7 @@ class Streamed:
 
     def _write_rows(self, frame: DataFrame, batch: int) -> None:
         """Through the driver's memory and delta-rs."""
-        rows = frame.toArrow().cast(self.run.schema)
+        rows = self.run.fitted(frame.toArrow())
         with self.run.turn():
             if rows.num_rows and self.run.spec.keys:
                 self.run.output.upsert_rows(rows, self.run.spec.keys, batch)
@@ -68,7 +79,7 @@ class Streamed:
         """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
         if self.run.readers is not None:
             return self.run.readers.is_small(self.run.output.ranges)
-        if len(self.run.spec.inputs) != 1:
+        if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].keys:
             return False
         given = self.run.spec.inputs[0]
         warehouse = self.run.context.warehouse
@@ -83,3 +94,21 @@ class Streamed:
                 return False
             rows += added
         return rows <= SMALL_ROWS
+
+
+def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
+    """What an aggregation without groups gives before any row came: no row, where HAVING leaves that one out."""
+    spark, snapshot = context.sessions.new(), context.metastore.snapshot()
+    signs = ((SIGN, "BIGINT"),) if spec.maintenance.strategy == SIGNED else ()
+    for given in spec.inputs:
+        record = snapshot.get(given.id)
+        if record is None:
+            raise StalledError("the catalog has moved on")
+        columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*relation_of(record).columns, *signs))
+        spark.range(0).selectExpr(*columns).createOrReplaceTempView(given.name)
+    frame = spark.sql(spec.query)
+    if KEEP in frame.columns:
+        frame = frame.where(KEEP).drop(KEEP)
+    names = [column["name"] for column in json.loads(spec.schema)["fields"]]
+    schema = pa.schema(Schema.from_json(spec.schema).to_arrow())
+    return frame.toArrow().select(names).cast(schema)

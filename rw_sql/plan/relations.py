@@ -1,0 +1,55 @@
+"""Sources and views as queries see them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.plan.definitions import definition_of, source_columns, source_watermark
+from rw_sql.plan.requests import Relation
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import ObjectRecord
+
+
+def relation_of(record: ObjectRecord) -> Relation:
+    """A source or view as a query sees it."""
+    if isinstance(record, SourceRecord):
+        statement = definition_of(record)
+        return Relation(name=record.name, columns=source_columns(statement), watermark=source_watermark(statement))
+    if isinstance(record, MaterializedViewRecord):
+        return Relation(name=record.name, columns=schema_columns(record.schema))
+    raise TypeError(f"{record.kind} {record.name} is not a relation")
+
+
+def schema_columns(schema: str) -> tuple[tuple[str, str], ...]:
+    """The columns of a Spark schema in JSON, with their types as DDL."""
+    return tuple((field["name"], _ddl(field["type"])) for field in json.loads(schema)["fields"])
+
+
+def _ddl(kind: object) -> str:
+    match kind:
+        case {"type": "array", "elementType": element}:
+            return f"ARRAY<{_ddl(element)}>"
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return f"MAP<{_ddl(key)}, {_ddl(value)}>"
+        case {"type": "struct", "fields": [*fields]}:
+            return "STRUCT<" + ", ".join(f"`{f['name']}`: {_ddl(f['type'])}" for f in fields) + ">"
+        case str():
+            return {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}.get(kind, kind.upper())
+        case _:
+            raise ValueError(f"not a Spark type in JSON: {kind!r}")
+
+
+def hidden_columns(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
+    """The columns that a view's table has beside the view's, with their types as DDL."""
+    return schema_columns(view.maintenance.hidden) if view.maintenance.hidden else ()
+
+
+def table_schema(view: MaterializedViewRecord) -> str:
+    """The schema of a view's table, as Spark's JSON."""
+    if not view.maintenance.hidden:
+        return view.schema
+    fields = [*json.loads(view.schema)["fields"], *json.loads(view.maintenance.hidden)["fields"]]
+    return json.dumps({"type": "struct", "fields": fields})

@@ -1,0 +1,171 @@
+"""Views whose rows are computed again from the rows of their inputs: those that changes touch, or all.
+
+A batch brings the view to what its query gives for the inputs at the versions that the batch reads to. Those are in the
+checkpoint before the batch begins, and the inputs are read as of them: a batch that is repeated ends in the same rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from rw_sql.metastore.records import CHANGES, KEYS
+from rw_sql.runtime.output import LARGE_ROWS
+from rw_sql.runtime.progress import end_versions
+from rw_sql.runtime.sink_batches import CHANGE, VERSION
+from rw_sql.runtime.views.inputs import feed_frame, frame_at, touched_frame
+from rw_sql.syntax.maintained import KEEP, ROW
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rw_sql.runtime.views.strategy import ViewRun
+
+_EXACT_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
+    "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
+}
+"""Two rows are the same text only where they are the same row: by itself Spark leaves out microseconds."""
+
+
+def _same(one: str, other: str, names: Sequence[str]) -> Column:
+    from pyspark.sql import functions
+
+    condition = functions.lit(True)
+    for name in names:
+        condition = condition & functions.col(f"{one}.`{name}`").eqNullSafe(functions.col(f"{other}.`{name}`"))
+    return condition
+
+
+def _write(run: ViewRun, changes: DataFrame, batch: int) -> None:
+    """Writes changed rows, each with KEEP; nothing where there are none."""
+    held = changes.persist()
+    try:
+        count = held.count()
+        if 0 < count <= LARGE_ROWS:
+            rows = run.fitted(held.toArrow())
+            with run.turn():
+                run.output.upsert_rows(rows, run.spec.keys, batch)
+        elif count:
+            with run.turn():
+                run.output.upsert_frame(held, run.spec.keys, batch)
+    finally:
+        held.unpersist()
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The strategy of filters and projections of one view: its changed rows go through the query again."""
+
+    run: ViewRun
+
+    def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
+        """The changes of the view's rows, deleted ones included."""
+        (given,) = self.run.spec.inputs
+        frame = feed_frame(self.run.context, spark, given)
+        return frame.where(f"{CHANGE} <> 'update_preimage'"), "append"
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """The last change of each key is what counts; what does not pass the query any more leaves the table."""
+        from pyspark.sql import Window, functions
+
+        (given,) = self.run.spec.inputs
+        keys = list(given.keys)
+        spark = frame.sparkSession
+        order = [functions.col(VERSION).desc(), (functions.col(CHANGE) == "delete").asc()]
+        newest = functions.row_number().over(Window.partitionBy(*(f"`{key}`" for key in keys)).orderBy(*order))
+        last = frame.withColumn("_rw_age", newest).where("_rw_age = 1").drop("_rw_age").persist()
+        try:
+            last.where(f"{CHANGE} <> 'delete'").drop(CHANGE, VERSION).createOrReplaceTempView(given.name)
+            fresh = spark.sql(self.run.spec.query).withColumn(KEEP, functions.lit(True))
+            own = self.run.spec.keys
+            changed = last.select(*(functions.col(f"`{key}`").alias(name) for key, name in zip(keys, own, strict=True)))
+            gone = changed.alias("t").join(fresh.alias("f"), _same("t", "f", own), "left_anti")
+            gone = gone.withColumn(KEEP, functions.lit(False))
+            _write(self.run, fresh.unionByName(gone, allowMissingColumns=True), batch)
+        finally:
+            last.unpersist()
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """The strategy of a query of which the touched part, or all, is computed again and compared with the table."""
+
+    run: ViewRun
+
+    def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
+        """What the changes of the inputs touch, as far as that is known."""
+        spec = self.run.spec
+        for given in spec.inputs:
+            touched_frame(self.run.context, spark, given).createOrReplaceTempView(given.name)
+        if spec.maintenance.strategy == KEYS:
+            return spark.sql(spec.maintenance.touched), "append"
+        each = " UNION ALL ".join(f"SELECT 1 AS one FROM `{given.name}`" for given in spec.inputs)
+        return spark.sql(each), "append"
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """The view's rows of what was touched, as the query gives them now."""
+        from pyspark.sql import functions
+
+        run, spec = self.run, self.run.spec
+        if batch > 0 and frame.isEmpty():
+            return
+        spark = frame.sparkSession
+        versions = end_versions(run.context.warehouse, run.checkpoint, batch)
+        for given in spec.inputs:
+            table = str(DeltaTable(run.context.warehouse.data(given.id, given.generation)).metadata().id)
+            frame_at(run.context, spark, given, versions[table]).createOrReplaceTempView(given.name)
+        fresh = spark.sql(spec.query)
+        partition = spec.maintenance.partition
+        touched = frame.toDF(*partition).distinct().persist() if partition and batch > 0 else None
+        try:
+            if touched is not None:
+                fresh = fresh.alias("f").join(touched.alias("t"), _same("f", "t", partition), "left_semi")
+            if ROW in spec.keys:
+                fresh = _numbered(fresh)
+            own = spark.read.format("delta").load(run.output.path)
+            if touched is not None:
+                own = own.alias("f").join(touched.alias("t"), _same("f", "t", partition), "left_semi")
+            columns = own.columns
+            new = fresh.select(functions.struct(*(f"`{name}`" for name in columns)).alias("new"))
+            old = own.select(functions.struct(*(f"`{name}`" for name in columns)).alias("old"))
+            condition = functions.lit(True)
+            for key in spec.keys:
+                condition = condition & functions.col(f"new.`{key}`").eqNullSafe(functions.col(f"old.`{key}`"))
+            both = new.join(old, condition, "full_outer")
+            is_changed = functions.col("new").isNull() | functions.col("old").isNull()
+            if ROW not in spec.keys:
+                is_changed = is_changed | (_text("new") != _text("old"))
+            changes = both.where(is_changed).select(
+                functions.coalesce("new", "old").alias("row"), functions.col("new").isNotNull().alias(KEEP)
+            )
+            _write(run, changes.select("row.*", KEEP), batch)
+        finally:
+            if touched is not None:
+                touched.unpersist()
+
+
+def _text(name: str) -> Column:
+    from pyspark.sql import functions
+
+    return functions.to_json(name, _EXACT_JSON)
+
+
+def _numbered(rows: DataFrame) -> DataFrame:
+    """Rows with a key: a digest of each, and which of its equals it is."""
+    from pyspark.sql import Window, functions
+
+    every = functions.struct(*(f"`{name}`" for name in rows.columns))
+    digest = rows.withColumn(ROW, functions.sha2(functions.to_json(every, _EXACT_JSON), 256))
+    number = functions.row_number().over(Window.partitionBy(ROW).orderBy(ROW))
+    return digest.withColumn(ROW, functions.concat_ws("-", ROW, number.cast("string")))
+
+
+def strategy_of(run: ViewRun) -> Changed | Recomputed:
+    """The strategy of a view that is computed again in parts or as a whole."""
+    return Changed(run) if run.spec.maintenance.strategy == CHANGES else Recomputed(run)

@@ -1,0 +1,192 @@
+"""A query's tree: what a select does, and its parts taken out and put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlglot import exp
+
+ROWS, GROUPS, ONE_ROW, DISTINCT, JOIN, OTHER = "rows", "groups", "one row", "distinct", "join", "other"
+
+_UNORDERED = ("order", "limit", "offset", "sort", "cluster", "distribute", "qualify", "windows", "laterals", "pivots")
+_GROUPINGS = ("rollup", "cube", "grouping_sets", "totals", "all")
+
+
+def read_by(select: exp.Select) -> exp.Expr:
+    from sqlglot import exp
+
+    found = select.args.get("from_")
+    return found.this if found is not None else exp.Null()
+
+
+def inlined(tree: exp.Select) -> bool:
+    """Puts the parts that WITH names in their places; False where one is used more than once, or by itself."""
+    from sqlglot import exp
+
+    clause = tree.args.get("with_")
+    if clause is None:
+        return True
+    if clause.args.get("recursive"):
+        return False
+    parts = {part.alias.lower(): part for part in clause.expressions}
+    tree.set("with_", None)
+    for name, part in reversed(parts.items()):
+        holders = [tree, *(other.this for other in parts.values() if other is not part)]
+        uses = [
+            table
+            for holder in holders
+            for table in holder.find_all(exp.Table)
+            if table.name.lower() == name and not table.db and table.parent is not None
+        ]
+        if len(uses) != 1 or part.args["alias"].columns or not isinstance(part.this, exp.Select):
+            return False
+        (use,) = uses
+        use.replace(exp.Subquery(this=part.this, alias=exp.TableAlias(this=exp.to_identifier(use.alias or part.alias))))
+    return True
+
+
+def is_picking(select: exp.Select) -> bool:
+    """Whether a select only picks columns and rows of one thing."""
+    from sqlglot import exp
+
+    if any(select.args.get(name) for name in (*_UNORDERED, "joins", "group", "having", "distinct")):
+        return False
+    return not aggregates_of(select) and not any(True for _ in _own(select, exp.Window))
+
+
+def kind_of(core: exp.Select) -> tuple[str, str]:
+    from sqlglot import exp
+
+    if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
+        return OTHER, "it numbers or compares rows by a window"
+    if any(core.args.get(name) for name in ("limit", "offset")):
+        return OTHER, "it takes the first rows of an order"
+    if any(core.args.get(name) for name in _UNORDERED):
+        return OTHER, "it orders its rows or makes several of one"
+    if any(True for part in _parts(core) for _ in part.find_all(exp.Query)):
+        return OTHER, "it has a query within an expression"
+    group, calls = core.args.get("group"), aggregates_of(core)
+    several = (exp.Rollup, exp.Cube, exp.GroupingSets)
+    if group is not None and any(isinstance(key, several) for key in group.expressions):
+        return OTHER, "it aggregates at several levels"
+    if group is not None or calls or core.args.get("having"):
+        if core.args.get("distinct") or (group is not None and any(group.args.get(name) for name in _GROUPINGS)):
+            return OTHER, "it aggregates at several levels"
+        return (GROUPS, "") if group is not None and group.expressions else (ONE_ROW, "")
+    if core.args.get("distinct"):
+        return (DISTINCT, "") if core.args["distinct"].args.get("on") is None else (OTHER, "it is a DISTINCT ON")
+    return (JOIN, "") if core.args.get("joins") else (ROWS, "")
+
+
+def _parts(select: exp.Select) -> list[exp.Expr]:
+    """The expressions of a select, not what it reads."""
+    found = [*select.expressions]
+    found += [select.args[name] for name in ("where", "having", "group") if select.args.get(name)]
+    return found
+
+
+def _own(select: exp.Select, kind: type[exp.Expr]) -> list[exp.Expr]:
+    return [node for part in _parts(select) for node in part.find_all(kind) if _select_of(node) is select]
+
+
+def _select_of(node: exp.Expr) -> exp.Select | None:
+    from sqlglot import exp
+
+    return node.find_ancestor(exp.Select)
+
+
+def aggregates_of(select: exp.Select) -> list[exp.Expr]:
+    """The aggregates of a select itself, each with the FILTER around it."""
+    from sqlglot import exp
+
+    found = []
+    for call in _own(select, exp.AggFunc):
+        if isinstance(call.parent, exp.Window) or call.find_ancestor(exp.AggFunc) is not None:
+            continue
+        around = call.parent
+        found.append(around if isinstance(around, exp.Filter) else call)
+    return found
+
+
+def take(select: exp.Select, name: str) -> exp.Expr | None:
+    """A clause's condition, which the select loses."""
+    clause = select.args.get(name)
+    if clause is None:
+        return None
+    select.set(name, None)
+    condition: exp.Expr = clause.this
+    return condition
+
+
+def both(first: exp.Expr | None, second: exp.Expr | None) -> exp.Expr | None:
+    from sqlglot import exp
+
+    if first is None or second is None:
+        return first if second is None else second
+    return exp.And(this=exp.paren(first), expression=exp.paren(second))
+
+
+def is_true(condition: exp.Expr) -> exp.Expr:
+    """Whether a condition is true: unknown is not."""
+    from sqlglot import exp
+
+    return exp.func("COALESCE", condition.copy(), exp.false())
+
+
+def guarded(item: exp.Expr, keep: exp.Expr) -> exp.Expr:
+    """An item that is computed only for rows that stay: a division that the condition guards may fail on others."""
+    from sqlglot import exp
+
+    inner = item.this if isinstance(item, exp.Alias) else item
+    guarded = exp.Case(ifs=[exp.If(this=keep.copy(), true=inner.copy())])
+    return exp.alias_(guarded, item.args["alias"].copy() if isinstance(item, exp.Alias) else item.alias_or_name)
+
+
+def expression(text: str) -> exp.Expr:
+    from sqlglot import parse_one
+
+    return parse_one(text, read="spark")
+
+
+def only(core: exp.Select, listed: list[exp.Expr]) -> exp.Select:
+    """A select of these over what the core reads, row for row."""
+    core.set("expressions", listed)
+    for name in ("group", "having", "distinct"):
+        core.set(name, None)
+    return core
+
+
+def spark_sql(tree: exp.Expr) -> str:
+    return tree.sql(dialect="spark", normalize_functions=False)
+
+
+def copied(chain: Sequence[exp.Select]) -> list[exp.Select]:
+    """The chain of a copy of the whole query."""
+    copied = [chain[0].copy()]
+    while len(copied) < len(chain):
+        copied.append(read_by(copied[-1]).this)
+    return copied
+
+
+def equal_columns(join: exp.Join, left: str, right: str) -> list[tuple[exp.Column, exp.Column]]:
+    """The pairs of columns that a join wants equal, the left side's first."""
+    from sqlglot import exp
+
+    condition = join.args.get("on")
+    if condition is None:
+        return []
+    found = []
+    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+        if not isinstance(part, exp.EQ):
+            continue
+        a, b = part.this, part.expression
+        if not isinstance(a, exp.Column) or not isinstance(b, exp.Column):
+            continue
+        if (a.table.lower(), b.table.lower()) == (right, left):
+            a, b = b, a
+        if (a.table.lower(), b.table.lower()) == (left, right):
+            found.append((a, b))
+    return found

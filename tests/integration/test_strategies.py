@@ -1,0 +1,190 @@
+"""The strategies of views over a view that replaces and deletes its rows, each against a batch query on its rows.
+
+The view below is written here, commit by commit; the jobs of those above are started as the reconciler starts them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
+from rw_sql.plan.desired import view_spec
+from rw_sql.plan.lower import lower
+from rw_sql.plan.relations import schema_columns
+from rw_sql.runtime import faults
+from rw_sql.runtime.context import Context
+from rw_sql.runtime.flush import _last_data_version
+from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.progress import committed_versions
+from rw_sql.runtime.spark_sessions import SparkSessions, plain_sql
+from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.view import View
+from rw_sql.runtime.world import World
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.maintained import KEEP
+from tests.integration.attached import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+QUERIES = {
+    "filtered": ("changes", "SELECT total * 2 AS twice FROM best WHERE n % 2 = 0"),
+    "signed": (
+        "signed",
+        "SELECT n % 3 AS class, count(*) AS items, sum(total) AS total, avg(n) AS mean FROM best GROUP BY n % 3",
+    ),
+    "one_row": ("signed", "SELECT count(total) AS items, sum(n) AS n FROM best WHERE n > 1"),
+    "lowest": ("keys", "SELECT n % 3 AS class, min(total) AS low FROM best GROUP BY n % 3 HAVING min(total) > 0"),
+    "different": ("keys", "SELECT DISTINCT n FROM best"),
+    "first_two": ("diff", "SELECT item, total FROM best ORDER BY total DESC, item LIMIT 2"),
+}
+JOINED = ("keys", "SELECT b.item, l.low FROM best AS b LEFT JOIN lowest AS l ON b.n = l.class")
+
+_TYPES = {"item": "string", "n": "long", "total": "long"}
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _TYPES.items()],
+    }
+)
+ARROW = pa.schema([("item", pa.string()), ("n", pa.int64()), ("total", pa.int64()), (KEEP, pa.bool_())])
+
+COMMITS = (
+    [("a", 1, 5, True), ("b", 2, 7, True), (None, 2, None, True)],
+    [("a", 2, 6, True), ("c", 4, -1, True), ("b", None, None, False)],
+    [(None, None, None, False), ("c", 3, 8, True), ("d", 1, 9, True), ("b", 3, 1, True)],
+)
+"""Of each commit the rows: those that are replaced or new, and the keys of those that go."""
+
+
+@dataclass(slots=True)
+class Below:
+    """The view ``best``, and the jobs of those over it."""
+
+    context: Context
+    spark: SparkSession
+    output: JobOutput
+    jobs: dict[str, View] = field(default_factory=dict)
+    batch: int = 0
+
+    def create(self, name: str, query: str) -> MaterializedViewRecord:
+        """Makes a view and starts its job."""
+        metastore = self.context.metastore
+        snapshot = metastore.snapshot()
+        statement = parse_statement(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        plan = World(self.context, snapshot).run(lower(statement, snapshot))
+        assert plan.operation is not None
+        metastore.commit(plan.operation, based_on=snapshot)
+        for started, job in list(self.jobs.items()):
+            if job.spec != view_spec(metastore.snapshot(), self.record(started)):
+                job.stop()
+                self.start(started)
+        self.start(name)
+        return self.record(name)
+
+    def record(self, name: str) -> MaterializedViewRecord:
+        found = self.context.metastore.snapshot().find("materialized_view", name)
+        assert found is not None
+        return found
+
+    def start(self, name: str) -> None:
+        """Starts a view's job again."""
+        self.jobs[name] = View.start(self.context, view_spec(self.context.metastore.snapshot(), self.record(name)))
+
+    def write(self, rows: list[tuple[Any, ...]]) -> None:
+        """One commit."""
+        columns = dict(zip(ARROW.names, zip(*rows, strict=True), strict=True))
+        self.output.upsert_rows(pa.table(columns, schema=ARROW), ("item",), self.batch)
+        self.batch += 1
+
+    def wait(self, name: str) -> None:
+        """Until a view has read all there is; a job that broke off is started again."""
+        warehouse, record = self.context.warehouse, self.record(name)
+
+        def has_arrived() -> bool:
+            if self.jobs[name].failure() is not None:
+                self.jobs[name].stop()
+                self.start(name)
+            checkpoint = warehouse.view_checkpoint(record.id, record.generation)
+            for id_ in record.inputs:
+                path = warehouse.data(id_, 1)
+                table_id = str(DeltaTable(path).metadata().id)
+                reached = committed_versions(warehouse, checkpoint, feeds={table_id}).get(table_id, -1)
+                if reached <= _last_data_version(self.context, path, is_feed=True):
+                    return False
+            return True
+
+        wait_until(has_arrived, f"{name} has read its inputs", seconds=180)
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """A view's rows, as queries see them."""
+        record = self.record(name)
+        path = self.context.warehouse.data(record.id, record.generation)
+        columns = [f"`{column}`" for column, _ in schema_columns(record.schema)]
+        return _sorted(self.spark.read.format("delta").load(path).selectExpr(*columns).collect())
+
+    def expected(self, query: str) -> list[tuple[Any, ...]]:
+        """What a query gives over the tables as they are."""
+        for record in self.context.metastore.snapshot().all("materialized_view"):
+            path = self.context.warehouse.data(record.id, record.generation)
+            self.spark.read.format("delta").load(path).createOrReplaceTempView(record.name)
+        return _sorted(plain_sql(self.spark, query).collect())
+
+
+def _sorted(rows: list[Any]) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in rows), key=lambda row: [(value is not None, value) for value in row])
+
+
+@pytest.fixture
+def below(spark: SparkSession, tmp_path: Path) -> Iterator[Below]:
+    warehouse = Warehouse.at(str(tmp_path))
+    metastore = Metastore.open(warehouse.uri)
+    sessions = SparkSessions(spark)
+    context = Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner="a test")
+    record = MaterializedViewRecord(
+        id=1, name="best", definition="", query="SELECT 1", inputs=(), schema=_SCHEMA, keys=("item",)
+    )
+    metastore.commit(
+        Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=record),)),
+        based_on=metastore.snapshot(),
+    )
+    output = JobOutput.open(warehouse, warehouse.data(1, 1), _SCHEMA, job="mv-1", run=1, epoch=1, has_change_feed=True)
+    made = Below(context=context, spark=sessions.new(), output=output)
+    yield made
+    for job in made.jobs.values():
+        job.stop()
+
+
+def test_each_equals_a_batch_query_also_where_its_batches_broke_off(below: Below) -> None:
+    below.write(COMMITS[0])
+    for name, (strategy, query) in QUERIES.items():
+        assert below.create(name, query).maintenance.strategy == strategy, name
+    assert below.create("joined", JOINED[1]).maintenance.strategy == JOINED[0]
+    queries = {name: query for name, (_, query) in (*QUERIES.items(), ("joined", JOINED))}
+    broken: list[str] = []
+
+    def break_off(name: str) -> None:
+        broken.append(name)
+        raise OSError("broken off")
+
+    for rows, point in zip((None, *COMMITS[1:]), ("", "batch.before_merge@2", "batch.after_merge@3"), strict=True):
+        if rows is not None:
+            below.write(rows)
+            faults.arm(point, tell=break_off)
+        for name in queries:
+            below.wait(name)
+        for name, query in queries.items():
+            assert below.rows(name) == below.expected(query), f"{name} after {point or 'the beginning'}"
+    assert broken == ["batch.before_merge", "batch.after_merge"]

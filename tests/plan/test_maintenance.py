@@ -1,0 +1,199 @@
+"""How views are kept up to date: which strategy a query gets, what EXPLAIN says of it, what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.metastore.records import CHANGES, DIFF, KEYS, SIGNED, UPSERT, MaterializedViewRecord
+from rw_sql.plan.desired import ViewSpec, desired_jobs
+from rw_sql.plan.requests import STREAM, WHOLE, QueryAnalysis
+from tests.plan.canned import CannedWorld, create_source
+from tests.plan.test_unsafe import refused
+
+if TYPE_CHECKING:
+    from rw_sql.plan.requests import AnalyzeQuery
+
+COLUMNS = {"k": "string", "n": "long", "x": "double"}
+
+
+def schema(*names: str) -> str:
+    fields = [{"name": name, "type": COLUMNS.get(name, "long"), "nullable": True, "metadata": {}} for name in names]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def columns_of(query: str) -> list[str]:
+    """The names of a query's columns: what follows AS, or the whole of an item."""
+    listed, depth, at = [""], 0, len("SELECT ")
+    while at < len(query) and not (depth == 0 and query[at:].startswith(" FROM ")):
+        depth += {"(": 1, ")": -1}.get(query[at], 0)
+        if query[at] == "," and depth == 0:
+            listed.append("")
+        else:
+            listed[-1] += query[at]
+        at += 1
+    return [item.rpartition(" AS ")[2].strip().strip("`").rpartition(".")[2] for item in listed]
+
+
+def analyzed(request: AnalyzeQuery) -> QueryAnalysis:
+    """As Spark would, for the queries of this module."""
+    is_group = "GROUP BY k" in request.query and "HAVING" not in request.query
+    if request.form == STREAM and not is_group and any(word in request.query for word in ("(", "LIMIT", "LEFT JOIN")):
+        return QueryAnalysis(refusal="not streamed", hint="no")
+    if request.form == WHOLE and "nothing" in request.query:
+        return QueryAnalysis(refusal="there is no such column")
+    names = columns_of(request.query.replace("SELECT DISTINCT", "SELECT"))
+    keys = ("k",) if is_group and request.form == STREAM else ()
+    varies = "rand()" if "rand()" in request.query else None
+    found = schema(*names)
+    if request.query.startswith("SELECT x AS a0"):
+        found = found.replace("long", "double")
+    return QueryAnalysis(schema=found, keys=keys, operators=frozenset({"Project", "Filter", "Range"}), varies=varies)
+
+
+@pytest.fixture
+def world() -> CannedWorld:
+    """A source ``s``, a view ``r`` of its rows and a view ``v`` that replaces its rows."""
+    made = CannedWorld(analyze=analyzed)
+    made.put_topic("t", (0, 10))
+    made.run(
+        create_source("s", "t"),
+        "CREATE MATERIALIZED VIEW r AS SELECT k, n, x FROM s",
+        "CREATE MATERIALIZED VIEW v AS SELECT k, sum(n) AS n, sum(x) AS x FROM s GROUP BY k",
+    )
+    return made
+
+
+def made(world: CannedWorld, query: str) -> MaterializedViewRecord:
+    world.run(f"CREATE MATERIALIZED VIEW m AS {query}")
+    record = world.snapshot.find("materialized_view", "m")
+    assert record is not None
+    return record
+
+
+@pytest.mark.parametrize(
+    ("query", "strategy", "keys", "said"),
+    [
+        ("SELECT k, n FROM s", "", (), "incremental: rows are only appended"),
+        ("SELECT k, count(n) AS n FROM s GROUP BY k", "", ("k",), "incremental: the groups are kept"),
+        ("SELECT count(n) AS n FROM s", UPSERT, ("_rw_key_0",), "incremental: one row is kept"),
+        ("SELECT max(n) AS n FROM s GROUP BY k HAVING max(n) > 1", UPSERT, ("_rw_key_0",), "incremental: the groups"),
+        ("SELECT k FROM v WHERE n > 1", CHANGES, ("k",), "incremental: the changed rows of v"),
+        ("SELECT n FROM v", CHANGES, ("_rw_key_0",), "incremental: the changed rows of v"),
+        ("SELECT n, count(*) AS c FROM v GROUP BY n", SIGNED, ("n",), "incremental: counts and sums"),
+        ("SELECT sum(n) AS c FROM v", SIGNED, ("_rw_key_0",), "incremental: counts and sums"),
+        ("SELECT n, sum(x) AS c FROM v GROUP BY n", KEYS, ("n",), "recomputed: the groups of changed rows"),
+        ("SELECT n, max(k) AS c FROM v GROUP BY n", KEYS, ("n",), "recomputed: the groups of changed rows"),
+        ("SELECT DISTINCT n FROM v", KEYS, ("n",), "recomputed: each row that a changed one gives"),
+        (
+            "SELECT r.k AS k, v.n AS n FROM r LEFT JOIN v ON r.k = v.k",
+            KEYS,
+            ("_rw_row",),
+            "recomputed: the rows of each",
+        ),
+        (
+            "SELECT k, n FROM v ORDER BY n LIMIT 3",
+            DIFF,
+            ("_rw_row",),
+            "recomputed: it takes the first rows",
+        ),
+        (
+            "SELECT k, n FROM r ORDER BY n LIMIT 3",
+            DIFF,
+            ("_rw_row",),
+            "recomputed: it takes the first rows",
+        ),
+        ("SELECT rank() OVER (ORDER BY n) AS c FROM v", DIFF, ("_rw_row",), "recomputed: it numbers or compares rows"),
+    ],
+)
+def test_each_query_has_its_strategy(
+    world: CannedWorld, query: str, strategy: str, keys: tuple[str, ...], said: str
+) -> None:
+    first = world.explained(f"CREATE MATERIALIZED VIEW m AS {query}").splitlines()[0]
+    assert first.startswith(said)
+    view = made(world, query)
+    assert (view.maintenance.strategy, view.keys) == (strategy, keys)
+    hidden = {key for key in keys if key.startswith("_rw_")}
+    names = {field["name"] for field in json.loads(view.maintenance.hidden or schema())["fields"]}
+    assert hidden <= names
+    spec = desired_jobs(world.snapshot)[f"mv-{view.id}"]
+    assert isinstance(spec, ViewSpec)
+    assert {*hidden, *columns_of(query.replace("DISTINCT ", ""))} <= {
+        field["name"] for field in json.loads(spec.schema)["fields"]
+    }
+
+
+def test_a_view_that_replaces_its_rows_keeps_its_changes_for_its_readers(world: CannedWorld) -> None:
+    plan = world.plan("CREATE MATERIALIZED VIEW m AS SELECT k FROM v")
+    assert [step.describe() for step in plan.steps][-2:] == ["RestartJob mv-3", "StartJob mv-4"]
+    world.run("CREATE MATERIALIZED VIEW m AS SELECT k FROM v")
+    record = world.snapshot.find("materialized_view", "v")
+    assert record is not None
+    assert record.has_change_feed
+
+
+def test_what_is_computed_again_needs_rows_that_stay(world: CannedWorld) -> None:
+    error = refused(world, "CREATE MATERIALIZED VIEW m AS SELECT k FROM s ORDER BY n LIMIT 3")
+    assert error.code == "RW215"
+    assert "cannot be kept up to date over a source: it takes the first rows of an order" in error.message
+    assert (error.hint or "").startswith("CREATE MATERIALIZED VIEW s_rows AS SELECT * FROM s")
+
+
+def test_what_is_computed_again_must_come_out_the_same(world: CannedWorld) -> None:
+    error = refused(world, "CREATE MATERIALIZED VIEW m AS SELECT k FROM v ORDER BY rand() LIMIT 3")
+    assert "rand()" in error.message
+
+
+def test_windows_over_a_view_that_replaces_its_rows_never_close(world: CannedWorld) -> None:
+    error = refused(world, "CREATE MATERIALIZED VIEW m AS SELECT k, n FROM v GROUP BY k EMIT ON WINDOW CLOSE")
+    assert "never closed" in error.message
+
+
+def test_a_text_that_means_something_else_is_not_taken_apart(world: CannedWorld) -> None:
+    world.analyze = lambda request: QueryAnalysis(schema=schema("n"), is_same=False)
+    view = made(world, "SELECT n FROM v")
+    assert view.maintenance.strategy == DIFF
+
+
+def test_columns_are_named_in_a_list(world: CannedWorld) -> None:
+    world.run("CREATE MATERIALIZED VIEW m (a, b) AS SELECT k, n FROM r")
+    view = world.snapshot.find("materialized_view", "m")
+    assert view is not None
+    assert view.query == "SELECT `k` AS `a`, `n` AS `b` FROM (SELECT k, n FROM r) AS `_rw_query`"
+    assert view.definition.startswith("CREATE MATERIALIZED VIEW m (a, b) AS")
+    error = refused(world, "CREATE MATERIALIZED VIEW w (a) AS SELECT k, n FROM r")
+    assert "names 1 columns, its query has 2" in error.message
+
+
+def test_a_renamed_view_takes_its_readers_along(world: CannedWorld) -> None:
+    world.run(
+        "CREATE MATERIALIZED VIEW m AS SELECT v.k FROM v WHERE v.n > 1",
+        "CREATE SINK out FROM v WITH (connector = 'deltalake', location = '/tmp/o', type = 'upsert')",
+    )
+    plan = world.run("ALTER MATERIALIZED VIEW v RENAME TO renamed")
+    assert [(row.object, row.change, row.detail) for row in plan.changes] == [
+        ("renamed", "RENAMED", "was v"),
+        ("m", "ALTERED", "reads renamed"),
+        ("out", "ALTERED", "reads renamed"),
+    ]
+    view, sink = world.snapshot.find("materialized_view", "m"), world.snapshot.find("sink", "out")
+    assert view is not None
+    assert sink is not None
+    assert view.query == "SELECT v.k FROM renamed AS v WHERE v.n > 1"
+    assert "FROM renamed AS v" in view.definition
+    assert "FROM renamed AS v" in view.maintenance.query
+    assert "FROM renamed" in sink.definition
+    assert world.snapshot.find("materialized_view", "v") is None
+    assert world.answers("ALTER MATERIALIZED VIEW renamed RENAME TO renamed")[0][0] == "NOTHING"
+    assert refused(world, "ALTER MATERIALIZED VIEW renamed RENAME TO r").code == "RW201"
+    assert refused(world, "ALTER MATERIALIZED VIEW v RENAME TO w").code == "RW203"
+
+
+def test_no_sink_follows_rows_that_its_columns_do_not_tell_apart(world: CannedWorld) -> None:
+    world.run("CREATE MATERIALIZED VIEW m AS SELECT n FROM v")
+    error = refused(
+        world, "CREATE SINK out FROM m WITH (connector = 'deltalake', location = '/tmp/o', type = 'upsert')"
+    )
+    assert error.code == "RW610" or "tell apart" in error.message

@@ -1,0 +1,161 @@
+"""The forms of a view's query that its job runs: keys and conditions as columns, sums over changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.syntax.maintained import read_view_query, renamed_columns
+from rw_sql.syntax.query_trees import DISTINCT, GROUPS, JOIN, ONE_ROW, OTHER, ROWS
+from rw_sql.syntax.renaming import renamed_relation
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("SELECT a FROM t WHERE b > 1", ROWS),
+        ("SELECT a FROM (SELECT a, b FROM t WHERE b > 1) AS x WHERE a > 1", ROWS),
+        ("WITH x AS (SELECT a FROM t) SELECT a FROM x", ROWS),
+        ("SELECT a, count(*) AS n FROM t GROUP BY a", GROUPS),
+        ("SELECT a FROM (SELECT a, count(*) AS n FROM t GROUP BY a) AS x WHERE n > 1", GROUPS),
+        ("SELECT count(*) AS n FROM t", ONE_ROW),
+        ("SELECT max(n) AS m FROM (SELECT a, count(*) AS n FROM t GROUP BY a) AS x", ONE_ROW),
+        ("SELECT DISTINCT a FROM t", DISTINCT),
+        ("SELECT t.a FROM t JOIN u ON t.a = u.a", JOIN),
+        ("SELECT a FROM t ORDER BY a LIMIT 3", OTHER),
+        ("SELECT a, row_number() OVER (ORDER BY a) AS n FROM t", OTHER),
+        ("SELECT a, sum(b) OVER (PARTITION BY a) AS s FROM t", OTHER),
+        ("SELECT a, count(*) AS n FROM t GROUP BY ROLLUP (a)", OTHER),
+        ("SELECT a FROM t WHERE b IN (SELECT b FROM u)", OTHER),
+        ("SELECT a, e FROM t LATERAL VIEW explode(b) AS e", OTHER),
+        ("SELECT a FROM t UNION ALL SELECT a FROM u", OTHER),
+        ("WITH x AS (SELECT a FROM t) SELECT x.a FROM x JOIN x AS y ON x.a = y.a", OTHER),
+        ("SELECT DISTINCT a, count(*) AS n FROM t GROUP BY a", OTHER),
+    ],
+)
+def test_what_a_query_is(query: str, kind: str) -> None:
+    found = read_view_query(query)
+    assert found.kind == kind
+    assert bool(found.why) == (kind == OTHER)
+
+
+def test_groups_that_are_not_selected_become_hidden_keys() -> None:
+    form = read_view_query("SELECT count(*) AS n FROM t GROUP BY a, 1 + b, window(at, '1 hour')").upserted()
+    assert form is not None
+    assert form.keys == ("_rw_key_0", "_rw_key_1", "_rw_key_2")
+    assert form.text == (
+        "SELECT COUNT(*) AS n, a AS _rw_key_0, 1 + b AS _rw_key_1, window(at, '1 hour').start AS _rw_key_2 FROM t "
+        "GROUP BY a, 1 + b, window(at, '1 hour')"
+    )
+
+
+def test_an_alias_that_hides_a_group_is_no_key() -> None:
+    form = read_view_query("SELECT upper(a) AS a, b AS c, count(*) AS n FROM t GROUP BY a, b").upserted()
+    assert form is not None
+    assert form.keys == ("_rw_key_0", "c")
+
+
+def test_having_becomes_a_column_and_guards_the_others() -> None:
+    form = read_view_query("SELECT a, sum(b) / sum(c) AS r FROM t GROUP BY 1 HAVING sum(c) <> 0").upserted()
+    assert form is not None
+    assert form.keys == ("a",)
+    assert form.text == (
+        "SELECT a, CASE WHEN SUM(c) <> 0 THEN SUM(b) / SUM(c) END AS r, COALESCE(SUM(c) <> 0, FALSE) AS _rw_keep "
+        "FROM t GROUP BY a"
+    )
+
+
+def test_keys_and_conditions_are_carried_out_of_subqueries() -> None:
+    query = (
+        "SELECT 10 / n AS q FROM (SELECT a AS z, count(*) AS n FROM t GROUP BY a HAVING count(*) > 1) AS x WHERE n > 3"
+    )
+    form = read_view_query(query).upserted()
+    assert form is not None
+    assert form.keys == ("_rw_key_0",)
+    assert "WHERE" not in form.text
+    assert form.text.startswith("SELECT CASE WHEN CASE WHEN _rw_keep THEN COALESCE(n > 3, FALSE) ELSE FALSE END THEN")
+
+
+def test_a_star_brings_what_is_below_along() -> None:
+    form = read_view_query("SELECT * FROM (SELECT count(*) AS n FROM t GROUP BY a HAVING max(b) > 1) AS x").upserted()
+    assert form is not None
+    assert form.keys == ("_rw_key_0",)
+    assert form.text.startswith("SELECT * EXCEPT (_rw_keep), COALESCE(_rw_keep, FALSE) AS _rw_keep FROM (")
+
+
+def test_different_values_are_counted_by_their_set() -> None:
+    form = read_view_query("SELECT count(DISTINCT a) AS n, count(DISTINCT a, b) AS m FROM t").upserted()
+    assert form is not None
+    assert "CAST(size(collect_set(a)) AS BIGINT) AS n" in form.text
+    assert "collect_set(CASE WHEN NOT a IS NULL AND NOT b IS NULL THEN struct(a, b) END)" in form.text
+    assert read_view_query("SELECT sum(DISTINCT a) AS n FROM t").upserted() is None
+
+
+def test_sums_over_changes_subtract_what_left() -> None:
+    query = read_view_query("SELECT a, count(*) AS n, sum(b) AS s FROM v GROUP BY a")
+    assert query.signed_arguments() == ("b",)
+    assert query.probe(("b",)) == "SELECT b AS a0 FROM v"
+    form = query.signed({"b": "INT"})
+    assert form is not None
+    assert "COALESCE(SUM(_rw_sign), 0) > 0" in form.text
+    assert "WHEN _rw_sign < 0 THEN -CAST((b) AS BIGINT)" in form.text
+
+
+@pytest.mark.parametrize("call", ["sum(b)", "avg(b)"])
+def test_floating_point_sums_are_not_taken_back(call: str) -> None:
+    assert read_view_query(f"SELECT {call} AS s FROM v").signed({"b": "DOUBLE"}) is None
+
+
+@pytest.mark.parametrize("call", ["max(b)", "collect_list(b)", "count(DISTINCT b)", "count(a, b)", "stddev(b)"])
+def test_other_aggregates_cannot_be_signed(call: str) -> None:
+    query = read_view_query(f"SELECT a, {call} AS s FROM v GROUP BY a")
+    assert query.signed_arguments() is None
+    exposed = query.exposed()
+    assert exposed is not None
+    assert query.touched_groups(exposed.keys) == "SELECT a AS a FROM v"
+
+
+def test_rows_take_the_keys_of_what_they_come_from() -> None:
+    form = read_view_query("SELECT v.k AS own, upper(z) AS u FROM v WHERE z > ''").with_keys(("k", "_rw_key_0"))
+    assert form is not None
+    assert form.keys == ("own", "_rw_key_1")
+    assert form.text == "SELECT v.k AS own, UPPER(z) AS u, `_rw_key_0` AS _rw_key_1 FROM v WHERE z > ''"
+
+
+def test_a_join_is_parted_by_what_it_wants_equal() -> None:
+    found = read_view_query("SELECT a.x, b.y FROM a LEFT JOIN b ON b.k = a.k AND a.z > 1").partitioned()
+    assert found is not None
+    form, touched = found
+    assert form.text == "SELECT a.x, b.y, a.k AS _rw_key_0 FROM a LEFT JOIN b ON b.k = a.k AND a.z > 1"
+    assert touched == "SELECT a.k AS _rw_key_0 FROM a UNION ALL SELECT b.k AS _rw_key_0 FROM b"
+    assert read_view_query("SELECT a.x FROM a JOIN b ON a.k > b.k").partitioned() is None
+
+
+def test_columns_take_other_names() -> None:
+    assert (
+        renamed_columns("SELECT 1 AS x", ("x",), ("a b",)) == "SELECT `x` AS `a b` FROM (SELECT 1 AS x) AS `_rw_query`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "dialect", "expected"),
+    [
+        ("SELECT v.a FROM v", "spark", "SELECT v.a FROM w AS v"),
+        ("SELECT x.a FROM public.v AS x", "spark", "SELECT x.a FROM public.w AS x"),
+        ("SELECT a FROM u WHERE b IN (SELECT b FROM V)", "spark", "SELECT a FROM u WHERE b IN (SELECT b FROM w AS v)"),
+        ("WITH v AS (SELECT 1) SELECT * FROM v", "spark", "WITH v AS (SELECT 1) SELECT * FROM v"),
+        (
+            "SELECT window_start FROM TUMBLE(v, at, INTERVAL '1 MINUTE')",
+            "risingwave",
+            "SELECT window_start FROM TUMBLE(w, at, INTERVAL '1 MINUTE')",
+        ),
+    ],
+)
+def test_a_relation_takes_another_name(query: str, dialect: str, expected: str) -> None:
+    assert renamed_relation(query, "v", "w", dialect) == expected
+
+
+def test_a_windowed_relation_that_names_its_columns_keeps_its_name() -> None:
+    query = "SELECT v.a, window_start FROM TUMBLE(v, at, INTERVAL '1 MINUTE')"
+    with pytest.raises(SqlError, match="reads TUMBLE of"):
+        renamed_relation(query, "v", "w", "risingwave")
