@@ -276,5 +276,5 @@ def test_what_is_no_split(topic: str, written: str, hint: str) -> None:
 def test_positions_go_to_spark_and_back() -> None:
     positions = {split: SplitState(split=split, offset=at) for split, at in {"b:10": 7, "b:2": 0, "a.b-c:0": 5}.items()}
     assign, starting = assignment(positions)
-    assert assign == '{"b": [2, 10], "a.b-c": [0]}'
+    assert assign == '{"a.b-c": [0], "b": [2, 10]}'
     assert KAFKA.read_positions(starting) == {"b:10": 7, "b:2": 0, "a.b-c:0": 5}
