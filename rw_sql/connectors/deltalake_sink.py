@@ -104,10 +104,19 @@ class DeltaSink:
         """The table, made if it is not there."""
         uri, storage = _uri(options["location"]), self.storage(options)
         try:
-            table = DeltaTable.create(uri, Schema.from_json(shape.schema), mode="ignore", storage_options=storage)
+            table = _made(uri, Schema.from_json(shape.schema), storage)
         except _FAULTS as error:
             raise SinkError(f"{options['location']}: {_first_line(error)}") from error
         return DeltaWriter(table, shape, identity)
+
+
+def _made(uri: str, schema: Schema, storage: dict[str, str]) -> DeltaTable:
+    try:
+        # With retries, the second of two sinks that make it at once would give the table another id.
+        once = CommitProperties(max_commit_retries=0)
+        return DeltaTable.create(uri, schema, mode="ignore", storage_options=storage, commit_properties=once)
+    except CommitFailedError:
+        return DeltaTable(uri, storage_options=storage)
 
 
 class DeltaWriter:

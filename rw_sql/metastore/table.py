@@ -26,7 +26,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs as pa_fs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from deltalake import Schema
 
@@ -53,12 +53,23 @@ def join(directory: str, name: str) -> str:
     return f"{directory.rstrip('/')}/{name}"
 
 
-def create_table(uri: str, schema: Schema, properties: dict[str, str | None]) -> None:
-    """Creates the table unless it is there; another process may be creating it at the same time."""
+def create_table(
+    uri: str, schema: Schema, properties: Mapping[str, str | None], partition_by: Sequence[str] = ()
+) -> None:
+    """Creates the table unless it is there; other threads and processes may be creating it at the same time."""
     if DeltaTable.is_deltatable(uri):
         return
     try:
-        DeltaTable.create(uri, schema, mode="ignore", configuration=properties)
+        DeltaTable.create(
+            uri,
+            schema,
+            mode="ignore",
+            partition_by=list(partition_by),
+            configuration=dict(properties),
+            # With retries, who comes second commits the table's metadata again, with another id: whoever has
+            # read the first by then, a stream's checkpoint above all, does not know the table any more.
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
     except (DeltaError, OSError):
         if not DeltaTable.is_deltatable(uri):
             raise

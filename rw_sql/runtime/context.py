@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.private_files import SecretText, private_file
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import SecretRecord
+from rw_sql.metastore.table import create_table
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.options import source_options
 from rw_sql.runtime.applied import Applied
-from rw_sql.runtime.decode import log_schema, log_statistics
+from rw_sql.runtime.decode import BUCKET, log_schema, log_statistics
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.output import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.secrets import read_secret
@@ -74,15 +75,14 @@ class Context:
 
     def ensure_log(self, source: SourceRecord) -> None:
         """Makes a source's log if it is not there yet; any process may."""
-        from deltalake import DeltaTable, Schema
+        from deltalake import Schema
 
         # Not whether its folder is there: a process that died while making it may have left one without a commit.
         if latest_version(self.warehouse, self.log_path(source)) >= 0:
             return
-        DeltaTable.create(
+        create_table(
             self.log_path(source),
             Schema.from_json(log_schema(definition_of(source)).json()),
-            mode="ignore",
-            partition_by=["_rw_bucket"],
-            configuration={**TABLE_SETTINGS, STATISTICS: ",".join(log_statistics(definition_of(source)))},
+            {**TABLE_SETTINGS, STATISTICS: ",".join(log_statistics(definition_of(source)))},
+            partition_by=[BUCKET],
         )

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
+from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta_log import JobCommit, last_batch
 from rw_sql.runtime.faults import fault
 from rw_sql.syntax.maintained import KEEP
@@ -98,13 +99,8 @@ class JobOutput:
         try:
             table = DeltaTable(path)
         except TableNotFoundError:
-            table = DeltaTable.create(
-                path,
-                Schema.from_json(spark_schema),
-                mode="ignore",
-                partition_by=list(partition_by),
-                configuration=dict(TABLE_SETTINGS),
-            )
+            create_table(path, Schema.from_json(spark_schema), TABLE_SETTINGS, partition_by)
+            table = DeltaTable(path)
         output = JobOutput(
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )

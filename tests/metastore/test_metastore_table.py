@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pyarrow as pa
 import pytest
-from deltalake import Schema
+from deltalake import DeltaTable, Schema
 from metastore_model import Make
 
 from rw_sql.errors import SqlError
@@ -31,6 +33,22 @@ def uri(tmp_path: Path) -> str:
     create_table(uri, Schema.from_arrow(COLUMNS), properties)
     create_table(uri, Schema.from_arrow(COLUMNS), properties)
     return uri
+
+
+def test_a_table_that_is_made_by_several_at_once_is_made_once(tmp_path: Path) -> None:
+    """Made twice, its metadata would stand in it twice, with two ids."""
+    for number in range(20):
+        uri = str(tmp_path / str(number))
+        start = Barrier(4)
+
+        def make(uri: str = uri, start: Barrier = start) -> None:
+            start.wait()
+            create_table(uri, Schema.from_arrow(COLUMNS), {}, partition_by=["seq"])
+
+        with ThreadPoolExecutor(4) as pool:
+            for made in [pool.submit(make) for _ in range(4)]:
+                made.result()
+        assert DeltaTable(uri).version() == 0
 
 
 def test_an_append_on_an_old_version_is_refused_and_leaves_no_row(uri: str) -> None:
