@@ -22,13 +22,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def records(session: AttachedSession) -> dict[str, dict[str, Any]]:
-    """The catalog's records of sources and views by name, without what is an id or a time."""
+    """The catalog's records of sources and views by name, without what is an id, a time or the ends at that time."""
     rows = session.sql("SELECT name, record FROM rw_catalog.rw_objects WHERE kind IN ('source', 'materialized_view')")
     found = {row.name: json.loads(row.record) for row in rows}
     for record in found.values():
         record.pop("id", None)
         record.pop("inputs", None)
         record.pop("created_at_ms")
+        record.pop("birth", None)
     return found
 
 
