@@ -11,7 +11,7 @@ import pytest
 import rw_sql
 from rw_sql.cli.kafka_topics import add_partitions, create_topic
 from rw_sql.metastore import Metastore
-from rw_sql.runtime import view
+from rw_sql.runtime.views import streamed
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.processes import START_SECONDS, Server
 
@@ -51,8 +51,8 @@ def test_a_hold_counts_at_once_also_where_nothing_runs(session: AttachedSession)
 
 
 def test_a_large_keyed_batch_is_merged_by_spark(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "SMALL_ROWS", -1)
-    monkeypatch.setattr(view, "LARGE_ROWS", -1)
+    monkeypatch.setattr(streamed, "SMALL_ROWS", -1)
+    monkeypatch.setattr(streamed, "LARGE_ROWS", -1)
     session.run(GENERATED, "CREATE MATERIALIZED VIEW v AS SELECT id % 7 AS k, count(*) AS n FROM s GROUP BY id % 7")
     rows = dict(session.flushed_rows_of("v"))
     assert (len(rows), sum(rows.values())) == (7, 1000)
