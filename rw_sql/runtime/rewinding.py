@@ -93,7 +93,10 @@ class Rewinding:
             jobs = rewind_jobs(snapshot, rewind)
             owed.update(jobs)
             if any(source.id == rewind.source_id for source, _ in waiting):
-                continue  # first its own point: what it takes back can then be had again
+                # First its own point: what it takes back can then be had again. But no sink reads for that: it has a
+                # new generation already, and without the copy of its checkpoint would send out everything anew.
+                found.update(job for job in jobs if job.startswith("sink-"))
+                continue
             found.update(jobs)
             if not any(job in busy for job in jobs):
                 self._carry_out(snapshot, rewind, jobs)
