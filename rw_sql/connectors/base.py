@@ -7,7 +7,7 @@ A split state is always *the next record to read*, never the last one read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -235,4 +235,28 @@ class Connector(Protocol):
 
     def spark_packages(self) -> tuple[str, ...]:
         """``ivy://`` coordinates that ADD JAR must load before the first read; empty for a Python reader."""
+        ...
+
+
+@runtime_checkable
+class SnapshotReader(Protocol):
+    """What a connector has besides where REFRESH TABLE can read it: all that the upstream holds, at once."""
+
+    def read_snapshot(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        *,
+        encode: str = "NATIVE",
+        encode_options: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """All rows that the upstream holds now, in exactly ``columns`` (name → Spark's type) and their order.
+
+        ``encode`` is FORMAT PLAIN's (CSV, JSON, PARQUET, NATIVE), upper case, ``encode_options`` what stands in its
+        brackets. Nothing need be read before an action; the DataFrame is kept until what is derived from it is done, so
+        that what its rows come from may be held as long as it lives. An upstream column that is missing, a value that
+        does not fit its type and a record that does not decode fail the reading, by now or then: a refresh that cannot
+        read everything changes nothing. A row whose key another one has is one of them, whichever comes.
+        """
         ...

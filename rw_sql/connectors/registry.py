@@ -6,6 +6,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.base import SnapshotReader
 from rw_sql.errors import NOT_SUPPORTED, Span, SqlError, near_names
 
 if TYPE_CHECKING:
@@ -31,6 +32,18 @@ def connector(name: str, span: Span | None = None) -> Connector:
             span=span,
         )
     return _load(name)
+
+
+@cache
+def snapshot_connector_names() -> tuple[str, ...]:
+    """The connectors that read a whole upstream at once, sorted: what REFRESH TABLE takes."""
+    return tuple(name for name in connector_names() if isinstance(_load(name), SnapshotReader))
+
+
+def snapshot_reader(name: str) -> SnapshotReader | None:
+    """The connector of a name as one that reads a whole upstream at once; None where it cannot."""
+    found = connector(name)
+    return found if isinstance(found, SnapshotReader) else None
 
 
 @cache
