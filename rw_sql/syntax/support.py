@@ -27,6 +27,7 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ),
     ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
     ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
+    ast.BeginTransaction: ("BEGIN", "BEGIN UNSAFE makes one operation of several; every other statement is its own"),
     ast.Recover: ("RECOVER", "jobs are restarted by themselves; SHOW JOBS says why one stands still"),
 }
 _SETTINGS = {
@@ -82,6 +83,8 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
             return "WAIT INDEX", "FLUSH waits for every running dependent"
         case ast.CreateSource() if statement.cdc_table is not None:
             return "CREATE SOURCE ... FROM a CDC source", "let Debezium write the table to a Kafka topic; read that"
+        case ast.CreateTable() if _has_no_rows(statement):
+            return "CREATE TABLE without typed columns", "list them: (id INT)"
         case ast.CreateTable() if statement.engine is not None:
             return "ENGINE", "leave ENGINE out: tables are Delta tables"
         case ast.CreateTable() if statement.webhook is not None or _connector(statement) == "webhook":
@@ -92,6 +95,12 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
             return "OR REPLACE", "DROP the old one first, or ALTER it"
         case _:
             return None
+
+
+def _has_no_rows(table: ast.CreateTable) -> bool:
+    """Whether nothing tells which columns a table has."""
+    told = table.columns or table.query or table.cdc_table or table.wildcard is not None or table.options
+    return not told
 
 
 def _connector(table: ast.CreateTable) -> str | None:

@@ -113,6 +113,7 @@ class ExpressionReader(FormReader):
             self.expect_sign(")")
             self.closed = self.at
         elif word == "BETWEEN":
+            self.take_one("SYMMETRIC", "ASYMMETRIC")
             self.operators(BETWEEN)
             self.expect("AND")
             self.operators(BETWEEN)

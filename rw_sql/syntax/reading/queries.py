@@ -368,8 +368,8 @@ class QueryReader(ReshapingReader):
             self.expression()
         elif self.take("USING"):
             self.in_parentheses(self.name)
-        else:
-            self.fail(f"join constraint after {side or 'INNER'} JOIN")
+        elif asof or side in (None, "", "INNER"):
+            self.fail(f"join constraint after {'ASOF ' if asof else ''}{side or 'INNER'} JOIN")
         return True
 
     def _table(self) -> None:

@@ -35,7 +35,7 @@ def owner(s: ast.AlterOwner) -> str:
 
 
 def set_schema(s: ast.AlterSetSchema) -> str:
-    return f"ALTER {s.kind} {name_text(s.name)} SET SCHEMA {quoted(s.schema)}"
+    return f"ALTER {s.kind} {name_text(s.name)} SET SCHEMA {name_text(s.schema)}"
 
 
 def swap(s: ast.AlterSwap) -> str:

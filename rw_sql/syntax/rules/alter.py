@@ -79,8 +79,8 @@ def owner_to(owner: Token) -> Callable[[str, Name], Statement]:
     return lambda kind, name: AlterOwner(kind=kind, name=name, owner=owner.value)
 
 
-def set_schema(schema: Token) -> Callable[[str, Name], Statement]:
-    return lambda kind, name: AlterSetSchema(kind=kind, name=name, schema=schema.value)
+def set_schema(schema: Name) -> Callable[[str, Name], Statement]:
+    return lambda kind, name: AlterSetSchema(kind=kind, name=name, schema=schema)
 
 
 def swap_with(other: Name) -> Callable[[str, Name], Statement]:

@@ -63,9 +63,6 @@ class Columns:
     watermarks: tuple[Watermark, ...]
 
 
-NO_COLUMNS = Columns((), (), None, (), ())
-
-
 def columns(items: list[Item] | None = None) -> Columns:
     """The list by kinds. Raises SqlError for a second ``*``, watermark, primary key or column of the same name."""
     listed = items or []

@@ -10,6 +10,7 @@ from rw_sql.syntax.rules.parts import expression, whole, words
 from rw_sql.syntax.statements.common import TextValue
 from rw_sql.syntax.statements.session import (
     AlterSystemSet,
+    BeginTransaction,
     BeginUnsafe,
     CancelJobs,
     Commit,
@@ -78,11 +79,15 @@ def begin_unsafe(reason: str | None) -> BeginUnsafe:
     return BeginUnsafe(reason=reason)
 
 
-def commit() -> Commit:
+def begin_transaction(_word: None = None) -> BeginTransaction:
+    return BeginTransaction()
+
+
+def commit(_word: None) -> Commit:
     return Commit()
 
 
-def rollback() -> Rollback:
+def rollback(_word: None) -> Rollback:
     return Rollback()
 
 
@@ -227,6 +232,7 @@ SESSION_RULES: dict[str, Callable[..., Any]] = {
     "set_time_zone": set_time_zone,
     "interval_zone": interval_zone,
     "begin_unsafe": begin_unsafe,
+    "begin_transaction": begin_transaction,
     "commit": commit,
     "rollback": rollback,
     "confirm": confirm,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import INVALID_EXPRESSION, SYNTAX_ERROR, SqlError
-from rw_sql.syntax.rules.columns import NO_COLUMNS, one_of
+from rw_sql.syntax.rules.columns import one_of
 from rw_sql.syntax.rules.formats import connector_of, require_format
 from rw_sql.syntax.rules.parts import dropped, expression, query
 from rw_sql.syntax.rules.source import require_types
@@ -80,9 +80,7 @@ def create_table(
             "watermarks can't be defined on table created by CREATE TABLE AS",
             span=columns.watermarks[0].span,
         )
-    if columns == NO_COLUMNS and not isinstance(body, Query) and connector is None:
-        raise SqlError(SYNTAX_ERROR, f'table "{name.last}" has no columns', hint="list them: (id INT)", span=name.span)
-    if asked is None or columns.columns:
+    if connector is not None or columns.columns:
         require_types(columns.untyped)
     return CreateTable(
         name=name,

@@ -60,6 +60,7 @@ from rw_sql.syntax.statements.materialized_view import (
 )
 from rw_sql.syntax.statements.session import (
     AlterSystemSet,
+    BeginTransaction,
     BeginUnsafe,
     CancelJobs,
     Commit,
@@ -167,6 +168,7 @@ __all__ = [
     "AlterTableRenameConstraint",
     "AlterTableUnsafeSet",
     "AlterTableWatermark",
+    "BeginTransaction",
     "BeginUnsafe",
     "CancelJobs",
     "CdcTable",

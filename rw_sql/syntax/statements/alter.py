@@ -41,7 +41,7 @@ class AlterSetSchema(Statement):
 
     kind: str
     name: Name
-    schema: str
+    schema: Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

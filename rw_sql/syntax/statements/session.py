@@ -68,6 +68,11 @@ class BeginUnsafe(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BeginTransaction(Statement):
+    """``BEGIN [TRANSACTION | WORK]``, ``START TRANSACTION``: understood, and refused when it is run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Statement):
     """``COMMIT`` of a BEGIN UNSAFE block."""
 
