@@ -202,9 +202,9 @@ class Attached:
         return name in SESSION_PARAMETERS
 
     def object_names(self) -> tuple[str, ...]:
-        """The names of all sources and views, for completion."""
+        """The names of all tables, sources and views, for completion."""
         snapshot = self._runtime.context.metastore.snapshot()
-        return tuple(sorted(record.name for kind in RELATION_KINDS for record in snapshot.all(kind)))
+        return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
 
     def route(self, text: str) -> Statement | None:
         """The statement if it is one of ours, None if it is Spark's. Raises SqlError if it is ours and wrong."""
@@ -265,7 +265,8 @@ class Attached:
 
     def _know_sources(self, snapshot: Snapshot) -> None:
         if snapshot.epoch != self._sources_epoch:
-            self._sources = {source.name: source for source in snapshot.all("source")}
+            # A table has the name of its source, and is what that name reads.
+            self._sources = {s.name: s for s in snapshot.all("source") if snapshot.table_of(s.id) is None}
             self._sources_epoch = snapshot.epoch
 
 

@@ -35,6 +35,9 @@ UPSERT, SIGNED, CHANGES, KEYS, DIFF = "upsert", "signed", "changes", "keys", "di
 """The strategies of views: groups that Spark keeps; groups over changes, each with a sign; changed rows of one input,
 filtered and projected; what changed rows touch, computed again; all of it computed again and compared."""
 
+KEYED = "keyed"
+"""The strategy of tables with a primary key: what became of each key."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
@@ -93,6 +96,30 @@ class MaterializedViewRecord:
     histories: tuple[str, ...] = ()
     backfill_rate_limit: int | None = None
     kind: str = field(default="materialized_view", init=False)
+
+
+OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
+"""What becomes of a row whose key a table has: it takes the old one's place, it is left out, or its values that are
+not null take the places of the old ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord(MaterializedViewRecord):
+    """A table with a connector: what the records of its source come to. It is kept as a view over that source is.
+
+    ``definition`` is its canonical CREATE TABLE text. ``source_id`` is its associated source, which has its name and
+    cannot be dropped without it; None once DROP CONNECTOR took it away. ``inputs`` are that source, or none; ``query``
+    gives the table's columns of a row of the source. ``primary_key`` are the columns that identify a row, ``keys`` the
+    same where rows are replaced, and empty where they are only appended. ``conflict`` is OVERWRITE, IGNORE or
+    IF_NOT_NULL; a row whose ``version_columns`` are older than those of the row with its key is left out.
+    """
+
+    source_id: int | None = None
+    primary_key: tuple[str, ...] = ()
+    conflict: str = OVERWRITE
+    version_columns: tuple[str, ...] = ()
+    is_append_only: bool = False
+    kind: str = field(default="table", init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +235,7 @@ class RebuildRecord:
 ObjectRecord = (
     SourceRecord
     | MaterializedViewRecord
+    | TableRecord
     | SinkRecord
     | ConnectionRecord
     | SecretRecord

@@ -30,6 +30,7 @@ from rw_sql.metastore.records import (
     SinkRecord,
     SourceRecord,
     StoredState,
+    TableRecord,
     UnassignSplits,
 )
 
@@ -92,6 +93,8 @@ class Snapshot:
     @overload
     def find(self, kind: Literal["materialized_view"], name: str) -> MaterializedViewRecord | None: ...
     @overload
+    def find(self, kind: Literal["table"], name: str) -> TableRecord | None: ...
+    @overload
     def find(self, kind: Literal["sink"], name: str) -> SinkRecord | None: ...
     @overload
     def find(self, kind: Literal["pause"], name: str) -> PauseRecord | None: ...
@@ -117,6 +120,8 @@ class Snapshot:
     @overload
     def all(self, kind: Literal["materialized_view"]) -> tuple[MaterializedViewRecord, ...]: ...
     @overload
+    def all(self, kind: Literal["table"]) -> tuple[TableRecord, ...]: ...
+    @overload
     def all(self, kind: Literal["sink"]) -> tuple[SinkRecord, ...]: ...
     @overload
     def all(self, kind: Literal["pause"]) -> tuple[PauseRecord, ...]: ...
@@ -140,13 +145,23 @@ class Snapshot:
             found = self.ordered[kind] = tuple(of_kind[id] for id in sorted(of_kind))
         return found
 
+    @property
+    def kept(self) -> tuple[MaterializedViewRecord, ...]:
+        """Everything that a job keeps rows of, beside the sources' logs: tables, then views."""
+        return (*self.all("table"), *self.all("materialized_view"))
+
+    def table_of(self, source_id: int) -> TableRecord | None:
+        """The table that a source is associated with."""
+        readers = (self.records[reader] for reader in self.readers.get(source_id, ()))
+        return next((r for r in readers if isinstance(r, TableRecord) and r.source_id == source_id), None)
+
     def parameter(self, name: str) -> str | None:
         """The text that ALTER SYSTEM SET gave a parameter."""
         record = self.find("parameter", name)
         return None if record is None else record.value
 
     def readers_of(self, id: int) -> tuple[MaterializedViewRecord | SinkRecord, ...]:
-        """The materialized views and sinks that read the object itself, in creation order."""
+        """The tables, materialized views and sinks that read the object itself, in creation order."""
         found = (self.records[reader] for reader in sorted(self.readers.get(id, ())))
         return tuple(record for record in found if isinstance(record, MaterializedViewRecord | SinkRecord))
 

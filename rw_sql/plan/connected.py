@@ -12,7 +12,7 @@ from rw_sql.plan.connection_effects import Effect, another_target, differences, 
 from rw_sql.plan.definitions import definition_of, sink_definition
 from rw_sql.plan.lower_sink import look_at_sink, require_target, sink_record
 from rw_sql.plan.lower_source import source_record
-from rw_sql.plan.names import find_relation, find_sink, find_source, object_name, spoken
+from rw_sql.plan.names import find_relation, find_sink, find_source_of, object_name, spoken
 from rw_sql.plan.options import plan_options
 from rw_sql.plan.sink_checks import check_sink_options
 from rw_sql.plan.source_checks import check_source
@@ -32,9 +32,12 @@ Definition = CreateSource | CreateSink
 
 
 def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
-    """The source or sink that ``ALTER kind name`` means. Raises SqlError where none of that kind is."""
-    if kind == "SOURCE":
-        return find_source(snapshot, name)
+    """The source or sink that ``ALTER kind name`` means; of a table its source.
+
+    Raises SqlError where none of that kind is.
+    """
+    if kind == "SOURCE" or (kind == "TABLE" and snapshot.find("table", object_name(name))):
+        return find_source_of(snapshot, kind, name)
     if kind == "SINK":
         return find_sink(snapshot, name)
     other = find_relation(snapshot, object_name(name))

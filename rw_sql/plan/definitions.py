@@ -16,6 +16,7 @@ from rw_sql.syntax.statements import (
     CreateSecret,
     CreateSink,
     CreateSource,
+    CreateTable,
     NumberValue,
     SecretValue,
     TextValue,
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 
 PAUSED_AT_BIRTH = "paused"
 """A state at birth, not a property: ``WITH (paused = 'true')`` holds the new source and is not stored."""
+
+CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
+"""The formats whose records say what became of a row: only a table with a primary key can follow them."""
+
+CHANGE_COLUMN = ("_rw_op", "BIGINT")
+"""What the log of a source of such a format has besides: 1 with a row as it is from then on, -1 where its key goes."""
 
 HIDDEN_COLUMNS = (
     ("_rw_split", "STRING"),
@@ -81,6 +88,15 @@ def sink_definition(definition: str) -> CreateSink:
 
 
 @lru_cache(maxsize=4_096)
+def table_definition(definition: str) -> CreateTable:
+    """The statement of a table's canonical definition."""
+    statement = parse_statement(definition)
+    if not isinstance(statement, CreateTable):
+        raise TypeError(f"the catalog holds {type(statement).__name__} as a table's definition")
+    return statement
+
+
+@lru_cache(maxsize=4_096)
 def view_definition(definition: str) -> CreateMaterializedView:
     """The statement of a materialized view's canonical definition."""
     statement = parse_statement(definition)
@@ -127,7 +143,7 @@ def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str
     )
 
 
-def connector_of(statement: CreateSource | CreateSink) -> str | None:
+def connector_of(statement: CreateSource | CreateSink | CreateTable) -> str | None:
     """The name of the connector, lower case, or None where the WITH list has none."""
     for option in statement.options:
         if option.key == "connector":
@@ -155,8 +171,8 @@ def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     return plain + tuple((include_name(name, column), include_type(column)) for column in statement.include)
 
 
-def source_watermark(statement: CreateSource) -> tuple[str, str] | None:
-    """A source's watermark as Spark takes it: the column and how far it lags behind, ``('ts', '5 seconds')``."""
+def source_watermark(statement: CreateSource | CreateTable) -> tuple[str, str] | None:
+    """A source's or table's watermark as Spark takes it: the column and how far behind it lags."""
     for watermark in statement.watermarks:
         return watermark.column, watermark_delay(watermark)
     return None
@@ -165,3 +181,28 @@ def source_watermark(statement: CreateSource) -> tuple[str, str] | None:
 def definition_of(record: SourceRecord) -> CreateSource:
     """The statement behind a source's record."""
     return source_definition(record.definition)
+
+
+def has_changes(statement: CreateSource | CreateTable) -> bool:
+    """Whether the records of a source say what became of rows, and not only which there are."""
+    return statement.format is not None and statement.format.format in CHANGE_FORMATS
+
+
+def source_of_table(table: CreateTable) -> CreateSource:
+    """The source that a table is associated with: what its records look like and where they come from."""
+    columns = tuple(
+        replace(column, default=None, is_primary_key=False) for column in table.columns if column.generated is None
+    )
+    return CreateSource(
+        name=table.name,
+        columns=columns,
+        include=table.include,
+        options=table.options,
+        format=table.format,
+        span=table.span,
+    )
+
+
+def with_source(table: CreateTable, source: CreateSource) -> CreateTable:
+    """A table's definition with the properties, INCLUDE and FORMAT of its source as that is now."""
+    return replace(table, options=source.options, include=source.include, format=source.format)

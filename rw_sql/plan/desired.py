@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
-from rw_sql.metastore.records import Maintenance, MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.metastore.records import (
+    Maintenance,
+    MaterializedViewRecord,
+    SinkRecord,
+    SourceRecord,
+    TableRecord,
+)
 from rw_sql.metastore.snapshot import Effect, fold
 from rw_sql.plan.definitions import (
+    CHANGE_COLUMN,
     definition_of,
+    has_changes,
     reader_definition,
     sink_definition,
     source_columns,
@@ -19,7 +27,7 @@ from rw_sql.plan.definitions import (
 from rw_sql.plan.history import History
 from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.plan.rates import is_throttled
-from rw_sql.plan.relations import schema_columns, table_schema
+from rw_sql.plan.relations import kept_watermark, schema_columns, table_schema
 from rw_sql.plan.sink_checks import encode_options, shape_of
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ def ingest_fragment(source_id: int) -> str:
 
 
 def view_job(view_id: int) -> str:
-    """The job of a materialized view."""
+    """The job of a materialized view or table."""
     return f"mv-{view_id}"
 
 
@@ -86,11 +94,12 @@ class IngestSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInput:
-    """One relation a view or sink reads: a source's log or another view's table.
+    """One relation a table, view or sink reads: a source's log, or the rows of a table or another view.
 
-    ``columns`` are those that queries see. ``keys`` are the columns, hidden ones too, that its rows are replaced by;
-    none where they are only appended. ``history`` is what came before the view, where its log is not just read from the
-    beginning (see :mod:`rw_sql.plan.history`).
+    ``columns`` are those that queries see; where a table with a primary key reads its source, those of a log too that
+    tell in which order its rows came and what became of them. ``keys`` are the columns, hidden ones too, that its rows
+    are replaced by; none where they are only appended. ``history`` is what came before the view, where its log is not
+    just read from the beginning (see :mod:`rw_sql.plan.history`).
     """
 
     id: int
@@ -118,10 +127,21 @@ class ReaderSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewSpec:
-    """A materialized view's query, as its job runs it, and the columns of its table.
+class KeyedRows:
+    """How a table with a primary key takes what comes: the fields are those of its record."""
 
-    ``readers`` are those of its inputs that it reads from their upstreams itself.
+    primary_key: tuple[str, ...]
+    conflict: str
+    version_columns: tuple[str, ...]
+    is_append_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSpec:
+    """The query of a table or materialized view, as its job runs it, and the columns of its Delta table.
+
+    ``readers`` are those of its inputs that it reads from their upstreams itself. ``keyed`` is None of a view, and of a
+    table without a primary key.
     """
 
     job: str
@@ -135,6 +155,7 @@ class ViewSpec:
     has_change_feed: bool = False
     readers: tuple[ReaderSpec, ...] = ()
     maintenance: Maintenance = field(default_factory=Maintenance)
+    keyed: KeyedRows | None = None
 
     @property
     def writer(self) -> str:
@@ -211,8 +232,11 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
             statement = definition_of(record)
             columns = tuple(name for name, _ in source_columns(statement))
             watermark = source_watermark(statement)
+            if isinstance(view, TableRecord) and view.primary_key:
+                columns += tuple(name for name, _ in order_columns(record))
         elif isinstance(record, MaterializedViewRecord):
             columns = tuple(name for name, _ in schema_columns(record.schema))
+            watermark = kept_watermark(record)
         else:
             raise LookupError(f"{view.kind} {view.name} reads object {input_id}, which is not in the catalog")
         found.append(
@@ -228,6 +252,12 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
             )
         )
     return tuple(found)
+
+
+def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
+    """The hidden columns of a source's log, with their types, by which a keyed table knows what came last of a key."""
+    changes = (CHANGE_COLUMN,) if has_changes(definition_of(source)) else ()
+    return (("_rw_run", "BIGINT"), ("_rw_split", "STRING"), ("_rw_offset", "BIGINT"), *changes)
 
 
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
@@ -292,6 +322,18 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         ),
         # Why it is so is for readers: another wording restarts no job.
         maintenance=replace(view.maintenance, reason=""),
+        keyed=_keyed(view),
+    )
+
+
+def _keyed(view: MaterializedViewRecord) -> KeyedRows | None:
+    if not isinstance(view, TableRecord) or not view.primary_key:
+        return None
+    return KeyedRows(
+        primary_key=view.primary_key,
+        conflict=view.conflict,
+        version_columns=view.version_columns,
+        is_append_only=view.is_append_only,
     )
 
 
@@ -344,15 +386,18 @@ def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """Every job that should run, by its id, sources, views, sinks; with ``only``, the jobs of those objects."""
+    """Every job that should run, by its id, sources, tables, views, sinks; with ``only``, the jobs of those objects."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:
             wanted[spec.job] = spec
-    for record in _records(snapshot, "materialized_view", only):
-        if isinstance(record, MaterializedViewRecord) and not is_view_held(snapshot, record):
-            view = view_spec(snapshot, record)
-            wanted[view.job] = view
+    for kind in ("table", "materialized_view"):
+        for record in _records(snapshot, kind, only):
+            if isinstance(record, TableRecord) and not record.inputs:
+                continue  # its connector was dropped, and its rows stay
+            if isinstance(record, MaterializedViewRecord) and not is_view_held(snapshot, record):
+                view = view_spec(snapshot, record)
+                wanted[view.job] = view
     then = rebuilt(snapshot)
     for rebuild in snapshot.all("rebuild"):
         making = then.get(rebuild.view_id)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.plan.associated import with_tables
 from rw_sql.plan.continuity import lower_show_source_continuity
 from rw_sql.plan.lower_alter_set import lower_alter_source_set
 from rw_sql.plan.lower_backfill import lower_alter_materialized_view_set, lower_cancel_jobs
@@ -35,6 +36,7 @@ from rw_sql.plan.lower_source import (
     lower_resume_all_sources,
     lower_resume_source,
 )
+from rw_sql.plan.lower_table import lower_create_table, lower_drop_table
 from rw_sql.plan.lower_undo import lower_undo_operation
 from rw_sql.plan.lower_unsafe import lower_alter_source_unsafe_set, lower_reset_source_splits
 from rw_sql.plan.lower_view import lower_create_materialized_view, lower_drop_materialized_view
@@ -72,6 +74,11 @@ def lower(
     refused = unsupported(statement)
     if refused is not None:
         raise refused
+    asking = _lower(statement, snapshot, query_dialect=query_dialect, shares_sources=shares_sources)
+    return with_tables(snapshot, (yield from asking))
+
+
+def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, shares_sources: bool) -> Asking[Plan]:
     match statement:
         case ast.CreateSource():
             return lower_create_source(statement, snapshot, is_shared=shares_sources)
@@ -85,7 +92,7 @@ def lower(
             return lower_resume_source(statement, snapshot)
         case ast.ResumeAllSources():
             return lower_resume_all_sources(statement, snapshot)
-        case ast.AlterSourceUnsafeSet():
+        case ast.AlterSourceUnsafeSet() | ast.AlterTableUnsafeSet():
             return lower_alter_source_unsafe_set(statement, snapshot)
         case ast.ResetSourceSplits():
             return lower_reset_source_splits(statement, snapshot)
@@ -99,6 +106,10 @@ def lower(
             return lower_undo_operation(statement, snapshot)
         case ast.RewindSource():
             return lower_rewind_source(statement, snapshot)
+        case ast.CreateTable():
+            return lower_create_table(statement, snapshot, query_dialect)
+        case ast.DropTable():
+            return lower_drop_table(statement, snapshot)
         case ast.CreateMaterializedView():
             return lower_create_materialized_view(statement, snapshot, query_dialect)
         case ast.DropMaterializedView():

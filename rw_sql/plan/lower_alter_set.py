@@ -10,7 +10,7 @@ from rw_sql.plan.connection_effects import differences, spell
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.desired import holds_of
 from rw_sql.plan.lower_source import nothing, source_record
-from rw_sql.plan.names import find_source
+from rw_sql.plan.names import find_source_of
 from rw_sql.plan.options import plan_options
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.rates import is_throttled, throttled_reason
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER SOURCE s SET source_rate_limit or barrier_interval_ms; DEFAULT takes the property out of the definition.
+    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT takes it out of the definition.
 
     The upstream is not asked: a source that cannot be reached may be told to read slower, too.
     """
     yield from ()
-    source = find_source(snapshot, statement.name)
+    source = find_source_of(snapshot, statement.kind, statement.name)
     current = definition_of(source)
     key = statement.parameter
     given = tuple(Option(key=key, value=value, span=statement.parameter_span) for value in statement.values[:1])

@@ -44,6 +44,7 @@ INSIDE = (
     ast.ResumeSource,
     ast.ResumeAllSources,
     ast.AlterSourceUnsafeSet,
+    ast.AlterTableUnsafeSet,
     ast.ResetSourceSplits,
     ast.InjectSourceOffsets,
     ast.SkipRecord,

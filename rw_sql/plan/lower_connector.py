@@ -36,6 +36,7 @@ from rw_sql.syntax.alter import merge_options
 from rw_sql.syntax.statements import (
     AlterConnectionOptions,
     AlterSourceUnsafeSet,
+    AlterTableUnsafeSet,
     ConnectionChange,
     ConnectionValue,
     Name,
@@ -62,8 +63,9 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Pl
     spec = connected_spec(user)
     _check_options(statement, spec)
     _refuse_those_of_the_connection(statement, snapshot, current)
-    of = f"connector: {spec.name}" if statement.kind == "SOURCE" else f"sink: {spec.name}"
-    instead = _one_line(AlterSourceUnsafeSet(name=statement.name, set_options=statement.options))
+    of = f"sink: {spec.name}" if statement.kind == "SINK" else f"connector: {spec.name}"
+    made = AlterTableUnsafeSet if statement.kind == "TABLE" else AlterSourceUnsafeSet
+    instead = _one_line(made(name=statement.name, set_options=statement.options))
     if statement.kind == "SINK":
         instead = f"DROP SINK {statement.name}, and create it so: what it wrote stays"
     _require_alterable(statement, spec, of, instead)

@@ -22,6 +22,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
     StoredState,
 )
+from rw_sql.plan.associated import without_tables
 from rw_sql.plan.desired import ingest_fragment, sink_job, view_job
 from rw_sql.plan.lower_undo import REWIND, checked
 from rw_sql.plan.moves import answers_of, move_of, predictions
@@ -96,7 +97,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot) -> Asking[P
     look = yield from look_at_rewind(point)
     _require_there(statement, snapshot, look)
     before = _before(statement, snapshot, source, point, tuple(reversed(records)))
-    base = checked(snapshot, changes_back(before), lambda why, hint: _refused(statement, why, hint))
+    base = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
     known = {dependent.id: dependent for dependent in point.dependents}
     readers = snapshot.dependents_of(source.id)
     _require_settled(statement, snapshot, readers)

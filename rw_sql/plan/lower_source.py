@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
+    INVALID_DEFINITION,
     INVALID_PROPERTY,
     UPSTREAM_MISSING,
     UPSTREAM_UNREACHABLE,
@@ -24,7 +25,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
     UnassignSplits,
 )
-from rw_sql.plan.definitions import PAUSED_AT_BIRTH, listed_options, option_text
+from rw_sql.plan.definitions import PAUSED_AT_BIRTH, has_changes, listed_options, option_text
 from rw_sql.plan.desired import ingest_fragment, reader_fragment
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options, visible
@@ -91,15 +92,20 @@ def require_upstream(upstream: Upstream, name: str, span: Span, *, kind: str = "
         )
 
 
-def lower_create_source(statement: CreateSource, snapshot: Snapshot, *, is_shared: bool = True) -> Asking[Plan]:
+def lower_create_source(
+    statement: CreateSource, snapshot: Snapshot, *, is_shared: bool = True, is_of_table: bool = False
+) -> Asking[Plan]:
     """CREATE SOURCE: everything is checked, the upstream included, and its splits are resolved to numbers.
 
     ``is_shared`` counts where its properties do not say it. Of a source that is not shared each view resolves them.
+    Only that of a table may have a format whose records change rows.
     """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("source", name):
         return nothing(statement, name, f'source "{name}" already exists')
     require_free(snapshot, statement.name)
+    if not is_of_table:
+        _require_rows(statement)
     is_paused = _paused_at_birth(statement)
     stored = replace(
         statement,
@@ -182,6 +188,17 @@ def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSou
     )
 
 
+def _require_rows(statement: CreateSource) -> None:
+    """Raises SqlError where records say what became of rows: only a table can follow that."""
+    if has_changes(statement) and statement.format is not None:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"FORMAT {statement.format.format} needs a table: its records change and delete rows",
+            span=statement.format.span,
+            hint="use CREATE TABLE with a PRIMARY KEY in the place of CREATE SOURCE",
+        )
+
+
 def _paused_at_birth(statement: CreateSource) -> bool:
     for option in statement.options:
         if option.key == PAUSED_AT_BIRTH:
@@ -202,17 +219,31 @@ def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]
     if statement.if_exists and snapshot.find("source", name) is None:
         return nothing(statement, name, f'source "{name}" does not exist')
     source = find_source(snapshot, statement.name)
+    table = snapshot.table_of(source.id)
+    if table is not None:
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'source "{name}" belongs to table "{name}"',
+            span=statement.name.span,
+            hint=f"use DROP TABLE {name}, or ALTER TABLE {name} DROP CONNECTOR to keep its rows",
+        )
     yield from ()
     changes = drop_with_dependents(snapshot, source.id, "source", name, statement.name.span, statement.is_cascade)
-    changes += forget_fragments(snapshot, (change.id for change in changes if isinstance(change, DropObject)))
+    changes += forget_fragments(snapshot, [change.id for change in changes if isinstance(change, DropObject)])
+    changes += forget_source(snapshot, source)
+    return drop_plan(statement, snapshot, "DROP SOURCE", changes)
+
+
+def forget_source(snapshot: Snapshot, source: SourceRecord) -> list[Change]:
+    """What goes with a source that is dropped: its splits, positions, holds and rewinds."""
     fragment = ingest_fragment(source.id)
-    changes += [
+    changes: list[Change] = [
         UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))),
         ForgetSplitStates(fragment=fragment, splits=tuple(snapshot.states(fragment))),
     ]
     changes += [DropObject(id=record.id) for record in snapshot.all("pause") if record.source_id == source.id]
     changes += [DropObject(id=record.id) for record in snapshot.all("rewind") if record.source_id == source.id]
-    return drop_plan(statement, snapshot, "DROP SOURCE", changes)
+    return changes
 
 
 def drop_with_dependents(

@@ -18,6 +18,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
     StoredState,
 )
+from rw_sql.plan.associated import follows_source, without_tables
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.desired import fragment_source
 from rw_sql.plan.lower_checkpoint import KIND as INJECT_CHECKPOINT
@@ -108,7 +109,7 @@ def _why_never(record: OperationRecord) -> str | None:
     for id_, old in before.objects.items():
         new = put.get(id_)
         kinds = {found.kind for found in (old, new) if found is not None}
-        if kinds <= {"pause"}:
+        if kinds <= {"pause"} or follows_source(old, new):
             continue
         if old is None or new is None or not kinds <= {"source", "connection", "sink"}:
             return "only what moves, pauses or alters sources, sinks and connections can be undone"
@@ -127,6 +128,8 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
     keys: set[Key] = set()
     for id_, old in before.objects.items():
         found: ObjectRecord | None = old or put.get(id_)
+        if follows_source(old, put.get(id_)):
+            continue
         # A hold is put anew by every PAUSE: what matters is what it holds.
         keys.add(("hold", found.source_id) if isinstance(found, PauseRecord) else ("object", id_))
     keys |= {("split", fragment, split) for fragment, splits in before.splits.items() for split in splits}
@@ -152,7 +155,8 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking
     if record.kind == INJECT_CHECKPOINT:
         return (yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement))
     before = yield from _with_positions(record, snapshot)
-    back = checked(snapshot, changes_back(before), lambda why, hint: _refused(statement, why, hint))
+    # The definitions of tables follow from those of their sources.
+    back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
     return (yield from _plan(statement, snapshot, record, before, back))
 
 

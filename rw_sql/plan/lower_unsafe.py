@@ -21,7 +21,7 @@ from rw_sql.plan.definitions import PAUSED_AT_BIRTH, definition_of, listed_optio
 from rw_sql.plan.desired import holds_of, named_splits
 from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.lower_source import require_upstream, source_record, states_change, take_up_for
-from rw_sql.plan.names import find_source, spoken
+from rw_sql.plan.names import find_source, find_source_of, spoken
 from rw_sql.plan.options import plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.prediction import predicted, prediction_to_json
@@ -34,6 +34,7 @@ from rw_sql.plan.splits import OK, discover, identity_status, preview_splits
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.alter import merge_options
+from rw_sql.syntax.statements import AlterTableUnsafeSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,7 +104,7 @@ def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
     return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 
-def check_keys(statement: AlterSourceUnsafeSet, current: CreateSource) -> None:
+def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: CreateSource) -> None:
     """Raises SqlError where an option is given twice, is the connector, or is unset without being set."""
     seen: set[str] = set()
     named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
@@ -138,7 +139,9 @@ def check_keys(statement: AlterSourceUnsafeSet, current: CreateSource) -> None:
             )
 
 
-def _check_merged(statement: AlterSourceUnsafeSet, snapshot: Snapshot, merged: CreateSource) -> None:
+def _check_merged(
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
+) -> None:
     """As check_source; the caret stays in this statement where the fault lies in what was there before."""
     try:
         check_source(snapshot, merged)
@@ -151,13 +154,18 @@ def _check_merged(statement: AlterSourceUnsafeSet, snapshot: Snapshot, merged: C
         raise
 
 
-def lower_alter_source_unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_source_unsafe_set(
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot
+) -> Asking[Plan]:
     """UNSAFE SET: merges properties into the definition. A running source restarts once, a paused one at RESUME."""
-    source = find_source(snapshot, statement.name)
+    is_of_table = isinstance(statement, AlterTableUnsafeSet)
+    source = find_source_of(snapshot, "TABLE" if is_of_table else "SOURCE", statement.name)
     return (yield from for_each_reader(snapshot, source, lambda reader: _unsafe_set(statement, snapshot, reader)))
 
 
-def _unsafe_set(statement: AlterSourceUnsafeSet, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+def _unsafe_set(
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, reader: Reader
+) -> Asking[Plan]:
     source, fragment = reader.source, reader.fragment
     current = definition_of(source)
     check_keys(statement, current)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot.tokens import Tokenizer
 
-from rw_sql.errors import DUPLICATE_OBJECT, NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError, near_names
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError, near_names
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Name
 
 SCHEMA_ALIAS = "public"
-RELATION_KINDS = ("source", "materialized_view")
+RELATION_KINDS = ("table", "source", "materialized_view")
+"""What can be read. A table has the name of its source: whoever reads that name reads the table."""
 
 _LISTED_BY = {
     "source": "SHOW SOURCES",
+    "table": "SELECT name FROM rw_catalog.rw_tables",
     "materialized_view": "SHOW MATERIALIZED VIEWS",
     "sink": "SHOW SINKS",
     "connection": "SHOW CONNECTIONS",
@@ -51,6 +53,30 @@ def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
     if not isinstance(record, SourceRecord):
         raise undefined(snapshot, "source", name)
     return record
+
+
+def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
+    """The table of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    record = snapshot.find("table", object_name(name))
+    if record is None:
+        raise undefined(snapshot, "table", name)
+    return record
+
+
+def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
+    """The source that ``ALTER {SOURCE | TABLE} name`` means. Raises SqlError where there is none."""
+    if kind != "TABLE":
+        return find_source(snapshot, name)
+    table = find_table(snapshot, name)
+    source = snapshot.get(table.source_id) if table.source_id is not None else None
+    if not isinstance(source, SourceRecord):
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'table "{table.name}" has no connector any more',
+            span=name.span,
+            hint="only a table with a connector has a source that can be altered",
+        )
+    return source
 
 
 def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
@@ -86,7 +112,7 @@ def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
 
 
 def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """Whatever can be read under that name: a source or a view; they share one name space."""
+    """Whatever can be read under that name: a table, source or view; they share one name space."""
     for kind in RELATION_KINDS:
         record = snapshot.find(kind, name)
         if record is not None:
@@ -126,7 +152,7 @@ def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
 
 
 def require_free(snapshot: Snapshot, name: Name) -> None:
-    """Raises SqlError DUPLICATE_OBJECT if a source, view or sink has the name."""
+    """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name."""
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
     if taken is not None:
         raise SqlError(DUPLICATE_OBJECT, f'{spoken(taken.kind)} "{name.last}" already exists', span=name.span)

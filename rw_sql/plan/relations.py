@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import definition_of, source_columns, source_watermark
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord, TableRecord
+from rw_sql.plan.definitions import definition_of, source_columns, source_watermark, table_definition
 from rw_sql.plan.requests import Relation
 
 if TYPE_CHECKING:
@@ -14,13 +14,18 @@ if TYPE_CHECKING:
 
 
 def relation_of(record: ObjectRecord) -> Relation:
-    """A source or view as a query sees it."""
+    """A source, table or view as a query sees it."""
     if isinstance(record, SourceRecord):
         statement = definition_of(record)
         return Relation(name=record.name, columns=source_columns(statement), watermark=source_watermark(statement))
     if isinstance(record, MaterializedViewRecord):
-        return Relation(name=record.name, columns=schema_columns(record.schema))
+        return Relation(name=record.name, columns=schema_columns(record.schema), watermark=kept_watermark(record))
     raise TypeError(f"{record.kind} {record.name} is not a relation")
+
+
+def kept_watermark(record: MaterializedViewRecord) -> tuple[str, str] | None:
+    """The watermark with which the rows of a table or view are read: that of an append-only table."""
+    return source_watermark(table_definition(record.definition)) if isinstance(record, TableRecord) else None
 
 
 def schema_columns(schema: str) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.plan.backfill import RATE_LIMIT
 from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.desired import (
@@ -33,6 +33,7 @@ from rw_sql.plan.names import (
     find_secret,
     find_sink,
     find_source,
+    find_table,
     find_view,
     object_name,
     undefined,
@@ -96,6 +97,8 @@ def view_state(
 
     Of those that are being ``made`` it is BACKFILLING while they run.
     """
+    if isinstance(view, TableRecord) and not view.inputs:
+        return "IDLE", "it has no connector any more: nothing comes"
     if is_view_held(snapshot, view):
         held = [source for source in own_inputs(snapshot, view) if is_standing_still(snapshot, source)]
         state = "PAUSED" if any(holds_of(snapshot, source.id) for source in held) else THROTTLED
@@ -108,7 +111,7 @@ def view_state(
 
 
 def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW SOURCES, MATERIALIZED VIEWS, SINKS, CONNECTIONS, SECRETS, JOBS."""
+    """SHOW SOURCES, TABLES, MATERIALIZED VIEWS, SINKS, CONNECTIONS, SECRETS, JOBS."""
     if statement.where is not None:
         raise SqlError(
             NOT_SUPPORTED,
@@ -128,6 +131,8 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Pla
             return (yield from _show_sources(statement, snapshot))
         case "MATERIALIZED VIEWS":
             return (yield from _show_materialized_views(statement, snapshot))
+        case "TABLES":
+            return (yield from _show_tables(statement, snapshot))
         case "SINKS":
             return (yield from _show_sinks(statement, snapshot))
         case "CONNECTIONS":
@@ -209,6 +214,30 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Aski
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
+def _show_tables(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    rows: list[tuple[object, ...]] = []
+    for table in snapshot.all("table"):
+        if not _matches(statement, table.name):
+            continue
+        state, reason = view_state(snapshot, table, statuses.get(view_job(table.id)))
+        source = snapshot.get(table.source_id) if table.source_id is not None else None
+        kind = source.connector if isinstance(source, SourceRecord) else None
+        told = (table.name, kind, state, reason, ", ".join(table.primary_key), table.conflict, table.is_append_only)
+        rows.append((*told, ", ".join(reader.name for reader in snapshot.readers_of(table.id))))
+    columns = (
+        ("name", "STRING"),
+        ("connector", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("primary_key", "STRING"),
+        ("on_conflict", "STRING"),
+        ("is_append_only", "BOOLEAN"),
+        ("readers", "STRING"),
+    )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
 def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
     """A sink's state and the reason for it: PAUSED, or what its job's owner reports."""
     if sink.is_paused:
@@ -265,7 +294,7 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     rows: list[tuple[object, ...]] = []
     records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
         *snapshot.all("source"),
-        *snapshot.all("materialized_view"),
+        *snapshot.kept,
         *snapshot.all("sink"),
     )
     for record in records:
@@ -392,6 +421,8 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]
     match statement.kind:
         case "SOURCE":
             definition = find_source(snapshot, statement.name).definition
+        case "TABLE":
+            definition = find_table(snapshot, statement.name).definition
         case "MATERIALIZED VIEW":
             definition = find_view(snapshot, statement.name).definition
         case "SINK":
@@ -407,13 +438,15 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]
 
 
 def lower_describe(statement: Describe, snapshot: Snapshot) -> Asking[Plan]:
-    """DESCRIBE: the columns of a source, view or sink."""
+    """DESCRIBE: the columns of a table, source, view or sink."""
     yield from ()
     name = object_name(statement.name)
     record = find_relation(snapshot, name) or snapshot.find("sink", name)
     if isinstance(record, SourceRecord):
         listed = source_columns(definition_of(record))
         keys: tuple[str, ...] = ()
+    elif isinstance(record, TableRecord):
+        listed, keys = schema_columns(record.schema), record.primary_key
     elif isinstance(record, MaterializedViewRecord | SinkRecord):
         listed, keys = schema_columns(record.schema), record.keys
     else:

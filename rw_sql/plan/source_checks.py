@@ -26,7 +26,7 @@ from rw_sql.syntax.statements import SecretValue
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
-    from rw_sql.syntax.statements import CreateSource, DataType, FormatEncode, Option
+    from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, FormatEncode, Option
 
 SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE")
 
@@ -207,7 +207,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         if column_name in seen:
             raise SqlError(DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=span)
         seen.add(column_name)
-    _check_watermarks(statement)
+    check_watermarks(statement)
     for column in statement.columns:
         refused = " has a type that cannot be stored: INTERVAL" if _holds_interval(column.data_type) else None
         try:
@@ -223,7 +223,8 @@ def _check_columns(statement: CreateSource, name: str) -> None:
             )
 
 
-def _check_watermarks(statement: CreateSource) -> None:
+def check_watermarks(statement: CreateSource | CreateTable) -> None:
+    """Whether Spark can keep the watermarks of a source or table. Raises SqlError."""
     types = {column.name: column.data_type.name for column in statement.columns}
     for watermark in statement.watermarks:
         if watermark.is_with_ttl:

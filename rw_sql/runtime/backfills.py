@@ -16,11 +16,7 @@ WAITING = "waiting to start"
 
 def unfinished_backfills(metastore: Metastore, snapshot: Snapshot) -> dict[str, BackfillProgress]:
     """The views that have a history and are not live yet, by their jobs."""
-    views = [
-        view
-        for view in snapshot.all("materialized_view")
-        if isinstance(view, MaterializedViewRecord) and view.histories
-    ]
+    views = [view for view in snapshot.kept if isinstance(view, MaterializedViewRecord) and view.histories]
     if not views:
         return {}
     told = metastore.runtime.backfills()

@@ -60,6 +60,7 @@ _UNSAFE = (
     ast.InjectSourceOffsets,
     ast.AlterConnectionOptions,
     ast.AlterSetConnection,
+    ast.AlterTableUnsafeSet,
     ast.SkipRecord,
     ast.UndoOperation,
     ast.UnsafeBlock,

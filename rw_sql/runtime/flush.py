@@ -55,7 +55,7 @@ def flush(
         if snapshot.readers_of(source.id):
             answers.append(_flush_source(context, source.id, deadline, discover_now))
     unfinished = unfinished_backfills(context.metastore, snapshot)
-    for view in snapshot.all("materialized_view"):
+    for view in snapshot.kept:
         if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
             answers.append(ObjectChange(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue

@@ -57,7 +57,7 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
             own[reader.fragment] = lag
             if reader.view is None:
                 behind[reader.job] = lag
-    for view in snapshot.all("materialized_view"):
+    for view in snapshot.kept:
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
         read_itself = {source.id for source in own_inputs(snapshot, view)}
         others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)

@@ -57,7 +57,7 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
 
 def _queries_on(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> Iterator[tuple[str, str, str, int | None]]:
     """What reads an object: name, kind, checkpoint and since when. A view that is being made anew reads it twice."""
-    for record in (*snapshot.all("materialized_view"), *snapshot.all("sink")):
+    for record in (*snapshot.kept, *snapshot.all("sink")):
         if isinstance(record, MaterializedViewRecord) and object_id in record.inputs:
             checkpoint = warehouse.view_checkpoint(record.id, record.generation)
             yield record.name, record.kind, checkpoint, record.created_at_ms

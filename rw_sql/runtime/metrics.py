@@ -167,7 +167,7 @@ class Metrics:
 def _jobs(snapshot: Snapshot) -> dict[str, str]:
     """The jobs of sources and views, with the name of the object."""
     sources = {ingest_fragment(source.id): source.name for source in snapshot.all("source") if source.is_shared}
-    return sources | {view_job(view.id): view.name for view in snapshot.all("materialized_view")}
+    return sources | {view_job(view.id): view.name for view in snapshot.kept}
 
 
 def _states_set(record: OperationRecord) -> Counter[int]:

@@ -102,7 +102,7 @@ class SparkViews:
         logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")}
         for name in [name for name, (source_id, _) in self._errors.items() if logs.get(name) != source_id]:
             self._drop_errors(name)
-        wanted = {view.name: view for view in snapshot.all("materialized_view")}
+        wanted = {view.name: view for view in snapshot.kept}
         for name in [name for name in self._known if name not in wanted]:
             self._drop(name)
         is_complete = True

@@ -46,7 +46,7 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     making = {(rebuild.view_id, rebuild.generation) for rebuild in snapshot.all("rebuild")}
     points = context.metastore.runtime.rewind_points()
     making |= {(found.id, found.generation) for point in points for found in point.dependents}
-    records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.all("materialized_view"), *snapshot.all("sink")]
+    records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]
     for record in records:
         if record.generation == 1 and not any(id_ == record.id for id_, _ in making):
             continue

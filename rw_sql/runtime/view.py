@@ -1,4 +1,4 @@
-"""A materialized view's query: from its inputs' tables to its own, every batch once."""
+"""The query of a table or materialized view: from its inputs' tables to its own, every batch once."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from rw_sql.runtime.readers.own import OwnReaders
 from rw_sql.runtime.straight import HISTORY_GENERATION, StraightTable, is_straight
 from rw_sql.runtime.views import recomputed
 from rw_sql.runtime.views.inputs import require_input
+from rw_sql.runtime.views.keyed import Keyed
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
 
@@ -93,6 +94,8 @@ def _open_output(context: Context, spec: ViewSpec, run: Run, generation: int) ->
 
 
 def _strategy_of(run: ViewRun) -> Strategy:
+    if run.spec.keyed is not None:
+        return Keyed(run, run.spec.keyed)
     if run.spec.maintenance.strategy in (CHANGES, KEYS, DIFF):
         return recomputed.strategy_of(run)
     return Streamed(run)

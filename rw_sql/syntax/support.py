@@ -32,6 +32,7 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
 }
 _SETTINGS = {
     "SOURCE": ("source_rate_limit", "barrier_interval_ms"),
+    "TABLE": ("source_rate_limit", "barrier_interval_ms"),
     "MATERIALIZED VIEW": ("backfill_rate_limit",),
 }
 """What ALTER … SET changes."""

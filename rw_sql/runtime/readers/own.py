@@ -11,7 +11,7 @@ from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.offset_log import read_entry
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import source_columns, source_definition, source_watermark
+from rw_sql.plan.definitions import source_definition, source_watermark
 from rw_sql.plan.desired import view_spec
 from rw_sql.plan.splits import OK, identity_status, split_status
 from rw_sql.runtime.decode import ERROR, decode
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamWatch
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.desired import ReaderSpec, ViewSpec
+    from rw_sql.plan.desired import ReaderSpec, ViewInput, ViewSpec
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.delta_log import Life
 
@@ -193,8 +193,9 @@ class OwnReaders:
         now = reader.watch.incarnations(tuple(known))
         return any(life is not None and now.get(topic) != life for topic, life in known.items())
 
-    def frame(self, spark: SparkSession, source_id: int) -> DataFrame | None:
+    def frame(self, spark: SparkSession, given: ViewInput) -> DataFrame | None:
         """The decoded rows of a source; None for one that the view does not read itself."""
+        source_id = given.id
         reader = next((found for found in self.readers if found.source.id == source_id), None)
         if reader is None:
             return None
@@ -210,7 +211,7 @@ class OwnReaders:
         rows = decode(records, statement, run=0, bucket=0)
         rows = rows.observe(_errors_of(source_id), f.count(ERROR).alias(_ERRORS))
         reader.mark = _leaf_id(_leaves(records)[0])
-        frame = rows.where(f"{ERROR} IS NULL").select(*(f"`{name}`" for name, _ in source_columns(statement)))
+        frame = rows.where(f"{ERROR} IS NULL").select(*(f"`{name}`" for name in given.columns))
         watermark = source_watermark(statement)
         return frame if watermark is None else frame.withWatermark(*watermark)
 

@@ -42,18 +42,18 @@ def _same(one: str, other: str, names: Sequence[str]) -> Column:
     return condition
 
 
-def _write(run: ViewRun, changes: DataFrame, batch: int) -> None:
-    """Writes changed rows, each with KEEP; nothing where there are none."""
+def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[str]) -> None:
+    """Writes changed rows, each with KEEP, by their keys; nothing where there are none."""
     held = changes.persist()
     try:
         count = held.count()
         if 0 < count <= LARGE_ROWS:
             rows = run.fitted(held.toArrow())
             with run.turn():
-                run.output.upsert_rows(rows, run.spec.keys, batch)
+                run.output.upsert_rows(rows, keys, batch)
         elif count:
             with run.turn():
-                run.output.upsert_frame(held, run.spec.keys, batch)
+                run.output.upsert_frame(held, keys, batch)
     finally:
         held.unpersist()
 
@@ -87,7 +87,7 @@ class Changed:
             changed = last.select(*(functions.col(f"`{key}`").alias(name) for key, name in zip(keys, own, strict=True)))
             gone = changed.alias("t").join(fresh.alias("f"), _same("t", "f", own), "left_anti")
             gone = gone.withColumn(KEEP, functions.lit(False))
-            _write(self.run, fresh.unionByName(gone, allowMissingColumns=True), batch)
+            write_changes(self.run, fresh.unionByName(gone, allowMissingColumns=True), batch, own)
         finally:
             last.unpersist()
 
@@ -140,17 +140,18 @@ class Recomputed:
             both = new.join(old, condition, "full_outer")
             is_changed = functions.col("new").isNull() | functions.col("old").isNull()
             if ROW not in spec.keys:
-                is_changed = is_changed | (_text("new") != _text("old"))
+                is_changed = is_changed | (exact_text("new") != exact_text("old"))
             changes = both.where(is_changed).select(
                 functions.coalesce("new", "old").alias("row"), functions.col("new").isNotNull().alias(KEEP)
             )
-            _write(run, changes.select("row.*", KEEP), batch)
+            write_changes(run, changes.select("row.*", KEEP), batch, spec.keys)
         finally:
             if touched is not None:
                 touched.unpersist()
 
 
-def _text(name: str) -> Column:
+def exact_text(name: str) -> Column:
+    """A struct as a text that is the same only for the same values."""
     from pyspark.sql import functions
 
     return functions.to_json(name, _EXACT_JSON)

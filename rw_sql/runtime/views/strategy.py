@@ -53,7 +53,7 @@ class ViewRun:
 
     def input(self, spark: SparkSession, given: ViewInput) -> DataFrame:
         """The stream of one input: from its log or table, or from its upstream where the view reads that itself."""
-        own = self.readers.frame(spark, given.id) if self.readers is not None else None
+        own = self.readers.frame(spark, given) if self.readers is not None else None
         if own is not None:
             return own
         batch_bytes = BATCH_BYTES if given.watermark is None else self._first_bytes

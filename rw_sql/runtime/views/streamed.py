@@ -43,7 +43,7 @@ class Streamed:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Through the driver's memory where that is known to hold it, else through Spark."""
-        if self._is_small(batch):
+        if self.is_small(batch):
             self._write_rows(frame, batch)
         elif self.run.spec.keys:
             self._upsert_measured(frame, batch)
@@ -75,7 +75,7 @@ class Streamed:
         finally:
             held.unpersist()
 
-    def _is_small(self, batch: int) -> bool:
+    def is_small(self, batch: int) -> bool:
         """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
         if self.run.readers is not None:
             return self.run.readers.is_small(self.run.output.ranges)

@@ -1,0 +1,167 @@
+"""Lowers CREATE and DROP TABLE: a table with a connector is a source and the rows that its records come to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import INVALID_EXPRESSION, SqlError
+from rw_sql.metastore.records import KEYED, DropObject, Maintenance, Operation, PutObject, SourceRecord, TableRecord
+from rw_sql.plan.definitions import PAUSED_AT_BIRTH, has_changes, source_of_table
+from rw_sql.plan.desired import order_columns
+from rw_sql.plan.lower_source import (
+    begin_reading,
+    drop_plan,
+    drop_with_dependents,
+    forget_source,
+    lower_create_source,
+    nothing,
+)
+from rw_sql.plan.names import find_table, object_name, require_free
+from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.readers import forget_fragments
+from rw_sql.plan.relations import relation_of
+from rw_sql.plan.requests import WHOLE, Asking, analysis
+from rw_sql.plan.steps import after, steps_of
+from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, primary_key_of, table_columns
+from rw_sql.syntax import render, spark_type
+from rw_sql.syntax.dialect import to_spark
+from rw_sql.syntax.statements import Query
+
+if TYPE_CHECKING:
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.syntax.statements import CreateTable, DropTable, Expression
+
+
+def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect: str) -> Asking[Plan]:
+    """CREATE TABLE with a connector: everything is checked, the upstream included, and one commit makes both."""
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("table", name):
+        return nothing(statement, name, f'table "{name}" already exists')
+    check_runnable(statement)
+    require_free(snapshot, statement.name)
+    check_table(statement)
+    source_plan = yield from lower_create_source(source_of_table(statement), snapshot, is_of_table=True)
+    if source_plan.operation is None:
+        raise TypeError("a new source is an operation")
+    then = after(snapshot, source_plan.operation.changes)
+    source = then.find("source", name)
+    if source is None:
+        raise TypeError("a new source is in the catalog")
+    record = yield from table_record(then, source, statement, query_dialect)
+    changes: list[Change] = [*source_plan.operation.changes, PutObject(record=record)]
+    if not source.is_shared:
+        changes += yield from begin_reading(then, source, record, (), statement.name.span)
+    splits = source_plan.changes[0].detail
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(kind="CREATE TABLE", statement=render(statement), objects=(name,), changes=tuple(changes)),
+        changes=(ObjectChange(object=name, change="CREATED", detail=f"{splits}; {record.maintenance.reason}"),),
+        affected=(source.id, record.id),
+    )
+
+
+def table_record(
+    snapshot: Snapshot, source: SourceRecord, statement: CreateTable, query_dialect: str
+) -> Asking[TableRecord]:
+    """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit."""
+    key = primary_key_of(statement)
+    query = table_query(statement, query_dialect)
+    relation = relation_of(source)
+    if key:
+        relation = replace(relation, columns=(*relation.columns, *order_columns(source)))
+    found = yield from analysis(query, (relation,), form=WHOLE)
+    if found.refusal is not None:
+        raise _refused(statement, found.refusal, found.hint)
+    rows = query
+    if key:
+        rows = _with_columns(query, relation.columns[len(relation_of(source).columns) :])
+    kept = tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH)
+    definition = replace(statement, if_not_exists=False, options=kept)
+    return TableRecord(
+        id=snapshot.next_id,
+        name=source.name,
+        definition=render(definition),
+        query=query,
+        inputs=(source.id,),
+        schema=found.schema,
+        keys=() if statement.is_append_only else key,
+        dialect=query_dialect,
+        created_at_ms=source.created_at_ms,
+        maintenance=Maintenance(strategy=KEYED if key else "", reason=_how_kept(statement, key), query=rows),
+        source_id=source.id,
+        primary_key=key,
+        conflict=conflict_of(statement),
+        version_columns=statement.version_columns,
+        is_append_only=statement.is_append_only or not key,
+    )
+
+
+def _how_kept(statement: CreateTable, key: tuple[str, ...]) -> str:
+    if not key:
+        return "rows are only appended"
+    keys = ", ".join(key)
+    if statement.is_append_only:
+        return f"the first row of each ({keys}) is appended"
+    return f"rows are replaced by ({keys})" + (", and deleted by it" if has_changes(statement) else "")
+
+
+def table_query(statement: CreateTable, dialect: str) -> str:
+    """A table's columns out of a row of its source, as Spark SQL."""
+    declared = {column.name: column for column in statement.columns}
+    items = []
+    for name, kind in table_columns(statement):
+        column = declared.get(name)
+        quoted = _quoted(name)
+        if column is None or (column.generated is None and column.default is None):
+            items.append(quoted)
+        elif column.generated is not None:
+            items.append(f"CAST(({_expression(column.generated, dialect)}) AS {kind}) AS {quoted}")
+        elif column.default is not None:
+            value = f"CAST(({_expression(column.default, dialect)}) AS {spark_type(column.data_type)})"
+            items.append(f"coalesce({quoted}, {value}) AS {quoted}")
+    return f"SELECT {', '.join(items)} FROM {_quoted(object_name(statement.name))}"
+
+
+def _with_columns(query: str, more: tuple[tuple[str, str], ...]) -> str:
+    head, _, table = query.rpartition(" FROM ")
+    return f"{head}, {', '.join(_quoted(name) for name, _ in more)} FROM {table}"
+
+
+def _expression(expression: Expression, dialect: str) -> str:
+    if dialect != "risingwave":
+        return expression.text
+    text = to_spark(Query(text=f"SELECT {expression.text} AS x", span=expression.span)).text
+    return text.removeprefix("SELECT ").removesuffix(" AS x")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _refused(statement: CreateTable, why: str, hint: str | None) -> SqlError:
+    written = [e for c in statement.columns for e in (c.generated, c.default) if e is not None]
+    span: Span = written[0].span if written else statement.name.span
+    return SqlError(INVALID_EXPRESSION, why, span=span, hint=hint)
+
+
+def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
+    """DROP TABLE: with its source; refused while views or sinks read it, unless CASCADE drops them too."""
+    yield from ()
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("table", name) is None:
+        return nothing(statement, name, f'table "{name}" does not exist')
+    table = find_table(snapshot, statement.name)
+    changes = drop_with_dependents(snapshot, table.id, "table", name, statement.name.span, statement.is_cascade)
+    source = snapshot.get(table.source_id) if table.source_id is not None else None
+    if isinstance(source, SourceRecord):
+        changes.append(DropObject(id=source.id))
+    changes += forget_fragments(snapshot, [change.id for change in changes if isinstance(change, DropObject)])
+    if isinstance(source, SourceRecord):
+        changes += forget_source(snapshot, source)
+    plan = drop_plan(statement, snapshot, "DROP TABLE", changes)
+    rows = tuple(row for row in plan.changes if (row.object, row.detail) != (name, "source"))
+    return replace(plan, changes=rows)

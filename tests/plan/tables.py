@@ -1,0 +1,72 @@
+"""Tables with a connector in a catalog of dictionaries: their statements, and what Spark makes of their columns."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from sqlglot import exp, parse_one
+
+from rw_sql.plan.requests import QueryAnalysis
+from tests.plan.canned import HERE, CannedWorld
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import SourceRecord, TableRecord
+    from rw_sql.plan.requests import AnalyzeQuery
+
+_JSON_TYPES = {"INT": "integer", "BIGINT": "long"}
+
+
+def create_table(
+    columns: str, after: str = "", *, name: str = "t", topic: str = "old", at: str = HERE, include: str = ""
+) -> str:
+    """A CREATE TABLE over Kafka; ``after`` follows the columns."""
+    return (
+        f"CREATE TABLE {name} ({columns}) {after} {include} WITH (connector = 'kafka', topic = '{topic}', "
+        f"properties.bootstrap.server = '{at}') FORMAT PLAIN ENCODE JSON"
+    )
+
+
+def tables_world(*texts: str) -> CannedWorld:
+    """A world with the topics ``old`` (two partitions) and ``new``, and Spark's answer for queries of plain columns."""
+    world = CannedWorld(analyze=analyzed)
+    world.put_topic("old", (10, 50), (0, 50))
+    world.put_topic("new", (0, 5), (3, 9), (0, 0))
+    if texts:
+        world.run(*texts)
+    return world
+
+
+def analyzed(request: AnalyzeQuery) -> QueryAnalysis:
+    """The schema of a query over its relations, of columns, casts and what COALESCE takes."""
+    types = {name: kind for relation in request.relations for name, kind in relation.columns}
+    fields = []
+    for item in parse_one(request.query, read="spark").expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(inner, exp.Cast):
+            kind = inner.to.sql(dialect="spark")
+        elif isinstance(inner, exp.Star):
+            fields += [_field(name, of) for name, of in types.items()]
+            continue
+        else:
+            kind = types.get(next(inner.find_all(exp.Column)).name if inner.find(exp.Column) else "", "BIGINT")
+        fields.append(_field(item.alias_or_name, kind))
+    return QueryAnalysis(schema=json.dumps({"type": "struct", "fields": fields}), operators=frozenset({"Project"}))
+
+
+def _field(name: str, kind: str) -> dict[str, object]:
+    return {"name": name, "type": _JSON_TYPES.get(kind, kind.lower()), "nullable": True, "metadata": {}}
+
+
+def table(world: CannedWorld, name: str = "t") -> TableRecord:
+    """A table of the catalog."""
+    record = world.snapshot.find("table", name)
+    assert record is not None
+    return record
+
+
+def source(world: CannedWorld, name: str = "t") -> SourceRecord:
+    """A table's source."""
+    record = world.snapshot.find("source", name)
+    assert record is not None
+    return record
