@@ -44,4 +44,6 @@ class BackfillBar:
         if progress.job not in self._tasks:
             self._tasks[progress.job] = self._bars.add_task(progress.job, total=max(1, progress.total))
         done = progress.done if progress.total else 1
-        self._bars.update(self._tasks[progress.job], completed=done, description=progress.phase)
+        self._bars.update(
+            self._tasks[progress.job], completed=done, total=max(1, progress.total), description=progress.phase
+        )

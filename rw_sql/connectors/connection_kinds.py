@@ -22,7 +22,7 @@ def connection_types() -> tuple[str, ...]:
 
 
 def is_of_sources(kind: str) -> bool:
-    """Whether sources use connections of this type: then a look at one tells which cluster it leads to."""
+    """Whether sources with positions use connections of this type: a look at one tells which cluster it leads to."""
     return kind in _sources()
 
 
@@ -53,7 +53,8 @@ def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
 
 @cache
 def _sources() -> frozenset[str]:
-    return frozenset(name for name in connector_names() if _has_connections(connector(name).spec))
+    specs = {name: connector(name).spec for name in connector_names()}
+    return frozenset(name for name, spec in specs.items() if _has_connections(spec) and not spec.is_batch)
 
 
 @cache

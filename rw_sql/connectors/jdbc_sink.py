@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.jdbc_url import connect, conninfo, told
 from rw_sql.connectors.sink_base import DELETE, UPSERT, SinkError, SinkLook
 from rw_sql.connectors.sink_rows import json_values, last_per_key, split_by_op
-from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
-from rw_sql.errors import INVALID_PROPERTY
+from rw_sql.connectors.spec import check_option_values, load_sink_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,16 +23,6 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.sink_base import SinkShape
     from rw_sql.connectors.spec import ConnectorSpec
-
-_PREFIX = "jdbc:"
-_PARAMETERS = {
-    "sslmode": "sslmode",
-    "sslrootcert": "sslrootcert",
-    "user": "user",
-    "connectTimeout": "connect_timeout",
-    "ApplicationName": "application_name",
-}
-"""What may follow ``?`` in the URL: the JDBC driver's names, and libpq's."""
 
 _COLUMNS = """
 SELECT a.attname, a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attgenerated = ''
@@ -72,10 +61,10 @@ class JdbcSink:
         import psycopg
 
         try:
-            with _connect(options, timeout) as connection:
+            with connect(options, timeout) as connection:
                 return SinkLook() if shape is None else self._look_at_table(connection, options, shape)
         except psycopg.Error as error:
-            return SinkLook(error=_told(error, options))
+            return SinkLook(error=told(error, options))
 
     def _look_at_table(self, connection: Connection[Any], options: Mapping[str, str], shape: SinkShape) -> SinkLook:
         table = self.table(options)
@@ -120,69 +109,13 @@ class JdbcSink:
         import psycopg
 
         try:
-            connection = _connect(options, RESOLVE_TIMEOUT_SECONDS)
+            connection = connect(options, RESOLVE_TIMEOUT_SECONDS)
             seconds = int(self.spec.value(options, "jdbc.query.timeout") or 60)
             connection.execute(f"SET statement_timeout = {seconds * 1000}")
             connection.commit()
         except psycopg.Error as error:
-            raise SinkError(_told(error, options)) from error
+            raise SinkError(told(error, options)) from error
         return JdbcWriter(connection, options, shape, self.table(options))
-
-
-def conninfo(options: Mapping[str, str]) -> dict[str, str]:
-    """The URL, the user and the password in libpq's words. Raises INVALID_PROPERTY."""
-    url = options["jdbc.url"]
-    parts = urlsplit(url.removeprefix(_PREFIX))
-    if not url.startswith(_PREFIX) or parts.scheme != "postgresql" or not parts.hostname or len(parts.path) < 2:
-        raise OptionError(
-            INVALID_PROPERTY,
-            'property "jdbc.url" must be like jdbc:postgresql://host:5432/database',
-            key="jdbc.url",
-            hint="PostgreSQL is the one database that sinks write to",
-        )
-    try:
-        port = parts.port
-    except ValueError as error:
-        raise OptionError(INVALID_PROPERTY, 'property "jdbc.url" has no valid port', key="jdbc.url") from error
-    made = {"host": parts.hostname, "dbname": unquote(parts.path[1:])}
-    if port is not None:
-        made["port"] = str(port)
-    if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
-        held = OptionError(
-            INVALID_PROPERTY,
-            'property "jdbc.url" must not hold a password',
-            key="jdbc.url",
-            hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s",
-        )
-        held.hides_literals = True
-        raise held
-    for key, value in parse_qsl(parts.query):
-        if key not in _PARAMETERS:
-            raise OptionError(
-                INVALID_PROPERTY,
-                f'property "jdbc.url" has the unknown parameter "{key}"',
-                key="jdbc.url",
-                hint="accepted: " + ", ".join(_PARAMETERS),
-            )
-        made[_PARAMETERS[key]] = value
-    for key in ("user", "password"):
-        if key in options:
-            made[key] = options[key]
-    return made
-
-
-def _connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
-    import psycopg
-
-    made: dict[str, Any] = {"connect_timeout": str(max(2, int(timeout))), "application_name": "rw_sql"}
-    return psycopg.connect(**(made | conninfo(options)))
-
-
-def _told(error: Exception, options: Mapping[str, str]) -> str:
-    """What the server or the client says, in one line and without the password."""
-    text = " ".join(str(error).split())
-    password = options.get("password")
-    return text.replace(password, "[secret]") if password else text
 
 
 class JdbcWriter:
@@ -217,7 +150,7 @@ class JdbcWriter:
                 if self._is_cancelled:
                     raise SinkError("stopped")
         except psycopg.Error as error:
-            raise SinkError("stopped" if self._is_cancelled else _told(error, self._options)) from error
+            raise SinkError("stopped" if self._is_cancelled else told(error, self._options)) from error
 
     def _copy(self, rows: pa.Table, into: Any, columns: list[str]) -> None:
         from psycopg import sql

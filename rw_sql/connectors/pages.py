@@ -26,28 +26,43 @@ def page(spec: ConnectorSpec) -> str:
         f"# {spec.name}",
         spec.doc,
         *([spec.notes.strip()] if spec.notes.strip() else []),
-        "One reader serves all materialized views of a source."
-        if spec.is_shareable
-        else "Each reader reads by itself.",
+        _readers(spec),
         "## Formats",
         _table(("FORMAT", "ENCODE"), [(name, ", ".join(encodes)) for name, encodes in spec.formats.items()]),
         *([_default_format(*spec.default_format)] if spec.default_format else []),
-        "## Columns to include",
-        _table(
-            ("INCLUDE", "name without AS", "type", "what it holds"),
-            [
-                (kind, f"`{spec.include_name(kind)}`", f"`{column.type}`", column.doc)
-                for kind, column in spec.include.items()
-            ],
-        ),
+        *(_included(spec) if spec.include else []),
         "## Options",
-        "Every option can be changed by `ALTER SOURCE … UNSAFE SET`, `connector` excepted. Those marked *safe* neither "
-        "move the source to another upstream nor touch its positions: `ALTER SOURCE … CONNECTOR WITH (…)` changes them "
-        "without a question. Those marked *connection* can stand in a [connection](../connections.md) instead.",
+        _BATCH_OPTIONS if spec.is_batch else _OPTIONS,
         _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
         *_names(spec),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+_OPTIONS = (
+    "Every option can be changed by `ALTER SOURCE … UNSAFE SET`, `connector` excepted. Those marked *safe* neither "
+    "move the source to another upstream nor touch its positions: `ALTER SOURCE … CONNECTOR WITH (…)` changes them "
+    "without a question. Those marked *connection* can stand in a [connection](../connections.md) instead."
+)
+_BATCH_OPTIONS = (
+    "Those marked *connection* can stand in a [connection](../connections.md) instead. The table itself takes "
+    "`refresh_mode` and `refresh_interval_sec` besides: see [refreshing tables](../refresh.md)."
+)
+
+
+def _readers(spec: ConnectorSpec) -> str:
+    if spec.is_batch:
+        return "It is read as a whole when `REFRESH TABLE` asks for it: no source and no view reads it by itself."
+    if spec.is_shareable:
+        return "One reader serves all materialized views of a source."
+    return "Each reader reads by itself."
+
+
+def _included(spec: ConnectorSpec) -> list[str]:
+    rows = [
+        (kind, f"`{spec.include_name(kind)}`", f"`{column.type}`", column.doc) for kind, column in spec.include.items()
+    ]
+    return ["## Columns to include", _table(("INCLUDE", "name without AS", "type", "what it holds"), rows)]
 
 
 def sink_page(spec: ConnectorSpec) -> str:
@@ -112,7 +127,7 @@ def _names(spec: ConnectorSpec) -> list[str]:
         for option in spec.options.values()
         if (java := option.java or (option.spark or "").removeprefix("kafka.")) or option.client
     ]
-    if not any(client for _, client, _ in rows):
+    if spec.is_batch or not any(client for _, client, _ in rows):
         return []
     return [
         "## What the clients call them",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rw_sql.metastore.refresh_records import RefreshRecord
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -243,6 +245,7 @@ ObjectRecord = (
     | ParameterRecord
     | RewindRecord
     | RebuildRecord
+    | RefreshRecord
 )
 
 

@@ -25,6 +25,7 @@ from rw_sql.metastore.records import (
     RewindPoint,
     Run,
 )
+from rw_sql.metastore.refresh_records import RefreshChunk
 from rw_sql.metastore.table import Moved, StoredTable, join
 
 if TYPE_CHECKING:
@@ -224,6 +225,17 @@ class RuntimeFacts:
         rows = self._backfills().rows().values()
         return {row["job"]: BackfillProgress(**_chosen(BackfillProgress, row)) for row in rows}
 
+    def note_chunks(self, chunks: Sequence[RefreshChunk]) -> None:
+        """Notes how far chunks of refreshes have come."""
+        self._chunks().write(lambda _: [_values(chunk) for chunk in chunks])
+
+    def chunks_of(self, table_id: int) -> tuple[RefreshChunk, ...]:
+        """What is known of the chunks of a table's newest refresh, the loading first."""
+        rows = [row for row in self._chunks().rows().values() if row["table_id"] == table_id]
+        newest = max((row["refresh"] for row in rows), default=0)
+        found = [RefreshChunk(**_chosen(RefreshChunk, row)) for row in rows if row["refresh"] == newest]
+        return tuple(sorted(found, key=lambda chunk: chunk.chunk))
+
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
         """Notes positions, per fragment and split; returns those refused for being older than what is noted.
 
@@ -358,15 +370,27 @@ class RuntimeFacts:
     def _backfills(self) -> KeyedTable:
         return self._open("runtime_backfills", ("job",), _all)
 
+    def _chunks(self) -> KeyedTable:
+        return self._open("runtime_refresh_chunks", ("table_id", "refresh", "chunk"), _newest_refreshes)
+
     def _positions(self) -> KeyedTable:
         return self._open("runtime_positions", ("fragment", "split"), _all)
 
 
-def _values(record: JobStatus | NotedPosition | Lease | Hold | BackfillProgress) -> _Row:
+def _newest_refreshes(rows: list[_Row]) -> list[_Row]:
+    newest: dict[int, int] = {}
+    for row in rows:
+        newest[row["table_id"]] = max(row["refresh"], newest.get(row["table_id"], 0))
+    return [row for row in rows if row["refresh"] == newest[row["table_id"]]]
+
+
+def _values(record: JobStatus | NotedPosition | Lease | Hold | BackfillProgress | RefreshChunk) -> _Row:
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
-def _chosen(record: type[JobStatus | NotedPosition | Lease | Hold | BackfillProgress], row: _Row) -> _Row:
+def _chosen(
+    record: type[JobStatus | NotedPosition | Lease | Hold | BackfillProgress | RefreshChunk], row: _Row
+) -> _Row:
     return {f.name: row[f.name] for f in fields(record)}
 
 

@@ -33,6 +33,7 @@ from rw_sql.metastore.records import (
     TableRecord,
     UnassignSplits,
 )
+from rw_sql.metastore.refresh_records import RefreshRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -128,6 +129,8 @@ class Snapshot:
     @overload
     def all(self, kind: Literal["rebuild"]) -> tuple[RebuildRecord, ...]: ...
     @overload
+    def all(self, kind: Literal["refresh"]) -> tuple[RefreshRecord, ...]: ...
+    @overload
     def all(self, kind: Literal["rewind"]) -> tuple[RewindRecord, ...]: ...
     @overload
     def all(self, kind: Literal["connection"]) -> tuple[ConnectionRecord, ...]: ...
@@ -152,8 +155,9 @@ class Snapshot:
 
     def table_of(self, source_id: int) -> TableRecord | None:
         """The table that a source is associated with."""
-        readers = (self.records[reader] for reader in self.readers.get(source_id, ()))
-        return next((r for r in readers if isinstance(r, TableRecord) and r.source_id == source_id), None)
+        source = self.records.get(source_id)
+        table = None if source is None else self.find("table", source.name)
+        return table if table is not None and table.source_id == source_id else None
 
     def parameter(self, name: str) -> str | None:
         """The text that ALTER SYSTEM SET gave a parameter."""

@@ -35,6 +35,9 @@ PAUSED_AT_BIRTH = "paused"
 CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
 """The formats whose records say what became of a row: only a table with a primary key can follow them."""
 
+REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
+"""What a table's WITH list says of refreshing: it is the table's, and no property of its source."""
+
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
 """What the log of a source of such a format has besides: 1 with a row as it is from then on, -1 where its key goes."""
 
@@ -197,7 +200,7 @@ def source_of_table(table: CreateTable) -> CreateSource:
         name=table.name,
         columns=columns,
         include=table.include,
-        options=table.options,
+        options=tuple(option for option in table.options if option.key not in REFRESH_OPTIONS),
         format=table.format,
         span=table.span,
     )
@@ -205,4 +208,5 @@ def source_of_table(table: CreateTable) -> CreateSource:
 
 def with_source(table: CreateTable, source: CreateSource) -> CreateTable:
     """A table's definition with the properties, INCLUDE and FORMAT of its source as that is now."""
-    return replace(table, options=source.options, include=source.include, format=source.format)
+    own = tuple(option for option in table.options if option.key in REFRESH_OPTIONS)
+    return replace(table, options=(*source.options, *own), include=source.include, format=source.format)

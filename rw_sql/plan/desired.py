@@ -199,7 +199,27 @@ class SinkSpec:
         return self.sink_id
 
 
-JobSpec = IngestSpec | ViewSpec | SinkSpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshSpec:
+    """The job of a refreshable table: the one writer of its rows. What it is to do next is in the catalog.
+
+    ``keys`` are its primary key. Another name, or another upstream, restarts nothing: both are asked for when needed.
+    """
+
+    job: str
+    table_id: int
+    name: str = field(compare=False)
+    schema: str
+    keys: tuple[str, ...]
+    generation: int
+
+    @property
+    def object_id(self) -> int:
+        """The object that the job is for."""
+        return self.table_id
+
+
+JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
 
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
@@ -385,6 +405,18 @@ def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
     )
 
 
+def refresh_spec(table: TableRecord) -> RefreshSpec:
+    """The job of a refreshable table."""
+    return RefreshSpec(
+        job=view_job(table.id),
+        table_id=table.id,
+        name=table.name,
+        schema=table_schema(table),
+        keys=table.primary_key,
+        generation=table.generation,
+    )
+
+
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
     """Every job that should run, by its id, sources, tables, views, sinks; with ``only``, the jobs of those objects."""
     wanted: dict[str, JobSpec] = {}
@@ -398,6 +430,10 @@ def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dic
             if isinstance(record, MaterializedViewRecord) and not is_view_held(snapshot, record):
                 view = view_spec(snapshot, record)
                 wanted[view.job] = view
+    for refresh in snapshot.all("refresh"):
+        table = snapshot.get(refresh.table_id)
+        if isinstance(table, TableRecord) and (only is None or table.id in only):
+            wanted[view_job(table.id)] = refresh_spec(table)
     then = rebuilt(snapshot)
     for rebuild in snapshot.all("rebuild"):
         making = then.get(rebuild.view_id)

@@ -21,6 +21,7 @@ from rw_sql.plan.lower_connection import (
 from rw_sql.plan.lower_connector import lower_alter_connector
 from rw_sql.plan.lower_inject import lower_inject_source_offsets
 from rw_sql.plan.lower_rebuild import lower_rebuild_materialized_view
+from rw_sql.plan.lower_refresh import lower_refresh_table
 from rw_sql.plan.lower_rename import lower_alter_rename
 from rw_sql.plan.lower_rewind import lower_rewind_source
 from rw_sql.plan.lower_secret import lower_alter_secret, lower_create_secret, lower_drop_secret
@@ -116,6 +117,8 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             return lower_drop_materialized_view(statement, snapshot)
         case ast.RebuildMaterializedView():
             return lower_rebuild_materialized_view(statement, snapshot)
+        case ast.RefreshTable():
+            return lower_refresh_table(statement, snapshot)
         case ast.AlterRename():
             return lower_alter_rename(statement, snapshot)
         case ast.CreateSink():

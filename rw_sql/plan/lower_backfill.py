@@ -5,20 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import UNDEFINED_OBJECT, SqlError
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject
+from rw_sql.errors import CANNOT_REFRESH, UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, TableRecord
+from rw_sql.metastore.refresh_records import REFRESHING, RefreshRecord
 from rw_sql.plan.backfill import RATE_LIMIT, view_options
 from rw_sql.plan.lower_source import drop_with_dependents, nothing
 from rw_sql.plan.names import find_view
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.readers import forget_fragments
+from rw_sql.plan.refreshes import given_up, progress_of, refresh_of
 from rw_sql.plan.requests import Asking, backfills
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.alter import merge_options
+from rw_sql.syntax.names import quoted
 from rw_sql.syntax.statements import CreateMaterializedView, Option
 
 if TYPE_CHECKING:
+    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import BackfillProgress, Change
     from rw_sql.syntax.statements import AlterSet, CancelJobs
@@ -59,13 +63,21 @@ def _said(limit: int | None) -> str:
 
 
 def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]:
-    """CANCEL JOBS: views that are still being made are dropped. The ids are those of ``rw_ddl_progress``."""
+    """CANCEL JOBS: views that are still being made are dropped, and a refresh that is being loaded comes to nothing.
+
+    The ids are those of ``rw_ddl_progress``.
+    """
     unfinished = yield from backfills()
     made = {progress.object_id: progress for progress in unfinished.values()}
     changes: list[Change] = []
     gone: list[MaterializedViewRecord] = []
     for id_ in dict.fromkeys(statement.ids):
         view = snapshot.get(id_)
+        refresh = refresh_of(snapshot, id_)
+        if id_ in made and refresh is not None and isinstance(view, TableRecord):
+            changes.append(_cancelled(refresh, statement.span))
+            gone.append(view)
+            continue
         if id_ not in made or not isinstance(view, MaterializedViewRecord):
             raise SqlError(
                 UNDEFINED_OBJECT,
@@ -88,10 +100,26 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]
             changes=tuple(changes),
         ),
         changes=tuple(
-            ObjectChange(object=view.name, change="CANCELLED", detail=progress_text(made[view.id])) for view in gone
+            ObjectChange(object=view.name, change="CANCELLED", detail=_told(view, made[view.id])) for view in gone
         ),
         affected=tuple(view.id for view in gone),
     )
+
+
+def _cancelled(refresh: RefreshRecord, span: Span) -> PutObject:
+    """Raises SqlError where it has begun to change the table: half of it is nothing that upstream ever was."""
+    if refresh.status != REFRESHING:
+        raise SqlError(
+            CANNOT_REFRESH,
+            f"the refresh of table '{refresh.name}' is in state {refresh.status}: it is merged to its end",
+            span=span,
+            hint=f"WAIT TABLE {quoted(refresh.name)} waits until it is done",
+        )
+    return given_up(refresh, "CANCEL JOBS")
+
+
+def _told(view: MaterializedViewRecord, progress: BackfillProgress) -> str:
+    return progress_of(progress) if isinstance(view, TableRecord) else progress_text(progress)
 
 
 def progress_text(progress: BackfillProgress) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
     INVALID_DEFINITION,
     INVALID_PROPERTY,
+    NOT_SUPPORTED,
     UPSTREAM_MISSING,
     UPSTREAM_UNREACHABLE,
     SqlError,
@@ -25,7 +26,14 @@ from rw_sql.metastore.records import (
     SourceRecord,
     UnassignSplits,
 )
-from rw_sql.plan.definitions import PAUSED_AT_BIRTH, has_changes, listed_options, option_text
+from rw_sql.plan.definitions import (
+    PAUSED_AT_BIRTH,
+    REFRESH_OPTIONS,
+    connector_of,
+    has_changes,
+    listed_options,
+    option_text,
+)
 from rw_sql.plan.desired import ingest_fragment, reader_fragment
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options, visible
@@ -106,6 +114,7 @@ def lower_create_source(
     require_free(snapshot, statement.name)
     if not is_of_table:
         _require_rows(statement)
+        _require_stream(statement)
     is_paused = _paused_at_birth(statement)
     stored = replace(
         statement,
@@ -199,6 +208,27 @@ def _require_rows(statement: CreateSource) -> None:
         )
 
 
+def _require_stream(statement: CreateSource) -> None:
+    """Raises SqlError for what only a table can be: loaded as a whole."""
+    for option in statement.options:
+        if option.key in REFRESH_OPTIONS:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"`{option.key}` only supported for CREATE TABLE",
+                span=option.span,
+                hint="a source holds no rows that could be loaded anew: leave it out, or use CREATE TABLE",
+            )
+    name = connector_of(statement)
+    if name in connector_names() and connector(name).spec.is_batch:
+        named = next((option.value.span for option in statement.options if option.key == "connector"), None)
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'connector "{name}" reads a whole upstream at once: it is only supported for CREATE TABLE',
+            span=named or statement.name.span,
+            hint="CREATE TABLE t (…, PRIMARY KEY (…)) WITH (connector = …, refresh_mode = 'FULL_RELOAD', …)",
+        )
+
+
 def _paused_at_birth(statement: CreateSource) -> bool:
     for option in statement.options:
         if option.key == PAUSED_AT_BIRTH:
@@ -268,7 +298,9 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
     """The plan of a DROP: one row per object that goes."""
     dropped = [snapshot.get(change.id) for change in changes if isinstance(change, DropObject)]
     gone = tuple(
-        record for record in dropped if record is not None and record.kind not in ("pause", "rewind", "rebuild")
+        record
+        for record in dropped
+        if record is not None and record.kind not in ("pause", "rewind", "rebuild", "refresh")
     )
     return Plan(
         statement=statement,

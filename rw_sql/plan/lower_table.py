@@ -9,6 +9,7 @@ from rw_sql.errors import INVALID_EXPRESSION, SqlError
 from rw_sql.metastore.records import KEYED, DropObject, Maintenance, Operation, PutObject, SourceRecord, TableRecord
 from rw_sql.plan.definitions import PAUSED_AT_BIRTH, has_changes, source_of_table
 from rw_sql.plan.desired import order_columns
+from rw_sql.plan.lower_refreshable import lower_create_refreshable, refresh_options
 from rw_sql.plan.lower_source import (
     begin_reading,
     drop_plan,
@@ -20,6 +21,7 @@ from rw_sql.plan.lower_source import (
 from rw_sql.plan.names import find_table, object_name, require_free
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.readers import forget_fragments
+from rw_sql.plan.refreshes import refresh_of
 from rw_sql.plan.relations import relation_of
 from rw_sql.plan.requests import WHOLE, Asking, analysis
 from rw_sql.plan.steps import after, steps_of
@@ -43,6 +45,13 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect
     check_runnable(statement)
     require_free(snapshot, statement.name)
     check_table(statement)
+    refreshed = refresh_options(statement)
+    if refreshed.is_full:
+
+        def make(then: Snapshot, source: SourceRecord) -> Asking[TableRecord]:
+            return table_record(then, source, statement, query_dialect)
+
+        return (yield from lower_create_refreshable(statement, snapshot, refreshed, make))
     source_plan = yield from lower_create_source(source_of_table(statement), snapshot, is_of_table=True)
     if source_plan.operation is None:
         raise TypeError("a new source is an operation")
@@ -162,6 +171,9 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
     changes += forget_fragments(snapshot, [change.id for change in changes if isinstance(change, DropObject)])
     if isinstance(source, SourceRecord):
         changes += forget_source(snapshot, source)
+    refresh = refresh_of(snapshot, table.id)
+    if refresh is not None:
+        changes.append(DropObject(id=refresh.id))
     plan = drop_plan(statement, snapshot, "DROP TABLE", changes)
     rows = tuple(row for row in plan.changes if (row.object, row.detail) != (name, "source"))
     return replace(plan, changes=rows)

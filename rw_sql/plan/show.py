@@ -42,6 +42,7 @@ from rw_sql.plan.options import connection_options, shown
 from rw_sql.plan.plan import Plan, Table
 from rw_sql.plan.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
+from rw_sql.plan.refreshes import refresh_of, refresh_state, source_of
 from rw_sql.plan.relations import schema_columns
 from rw_sql.plan.requests import Asking, backfills, job_statuses, lags, log_sizes, metrics, operations
 from rw_sql.plan.rewind_requests import rewind_points
@@ -78,7 +79,9 @@ def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str
     if is_throttled(source):
         return THROTTLED, throttled_reason(source)
     if not snapshot.readers_of(source.id):
-        return "IDLE", "nothing reads it"
+        table = snapshot.table_of(source.id)
+        is_whole = table is not None and refresh_of(snapshot, table.id) is not None
+        return "IDLE", "REFRESH TABLE reads it" if is_whole else "nothing reads it"
     told = [status for reader in readers_of(snapshot, source) if (status := statuses.get(reader.job)) is not None]
     if not told:
         return "WAITING", "no process runs the jobs of this warehouse yet"
@@ -97,6 +100,9 @@ def view_state(
 
     Of those that are being ``made`` it is BACKFILLING while they run.
     """
+    refresh = refresh_of(snapshot, view.id) if isinstance(view, TableRecord) else None
+    if refresh is not None and source_of(snapshot, refresh) is not None:
+        return refresh_state(refresh, status, (made or {}).get(view_job(view.id)))
     if isinstance(view, TableRecord) and not view.inputs:
         return "IDLE", "it has no connector any more: nothing comes"
     if is_view_held(snapshot, view):
@@ -216,11 +222,12 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Aski
 
 def _show_tables(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     statuses = yield from job_statuses()
+    made = yield from backfills()
     rows: list[tuple[object, ...]] = []
     for table in snapshot.all("table"):
         if not _matches(statement, table.name):
             continue
-        state, reason = view_state(snapshot, table, statuses.get(view_job(table.id)))
+        state, reason = view_state(snapshot, table, statuses.get(view_job(table.id)), made)
         source = snapshot.get(table.source_id) if table.source_id is not None else None
         kind = source.connector if isinstance(source, SourceRecord) else None
         told = (table.name, kind, state, reason, ", ".join(table.primary_key), table.conflict, table.is_append_only)

@@ -20,6 +20,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
     UnassignSplits,
 )
+from rw_sql.metastore.refresh_records import RefreshRecord
 from rw_sql.metastore.snapshot import effect_of, fold
 from rw_sql.plan.desired import desired_jobs, fragment_object, fragment_source
 
@@ -98,6 +99,8 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.update(inputs, (id_,))
             case RebuildRecord(view_id=view_id):
                 ids.add(view_id)
+            case RefreshRecord(table_id=table_id):
+                ids.add(table_id)
             case ConnectionRecord(id=id_) | SecretRecord(id=id_):
                 ids.update(user.id for user in snapshot.dependents_of(id_))
             case None:

@@ -17,7 +17,7 @@ from rw_sql.plan.explain import explain_table
 from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
 from rw_sql.plan.lower import lower
 from rw_sql.plan.lower_block import SHOWN_INSIDE, lower_inside, require_inside
-from rw_sql.plan.names import find_view
+from rw_sql.plan.names import find_table, find_view
 from rw_sql.plan.parameters import SESSION_PARAMETERS
 from rw_sql.plan.plan import ObjectChange, Plan, Table
 from rw_sql.plan.readers import is_running
@@ -28,7 +28,7 @@ from rw_sql.runtime.flush import flush
 from rw_sql.runtime.holds import release_hold, take_hold
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
-from rw_sql.runtime.waiting import wait_until_made
+from rw_sql.runtime.waiting import refreshes_without_end, wait_until_made
 from rw_sql.runtime.world import World
 from rw_sql.syntax import statements as ast
 
@@ -141,18 +141,24 @@ class Executor:
                 return self._run(statement, session)
 
     def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ObjectChange, ...]:
-        """WAIT: until every view that is being made, or this one, has what was there before it."""
+        """WAIT: until the views that are being made and the refreshes of tables have come to an end; or one of them."""
         jobs = None
+        snapshot = self._context.metastore.snapshot()
         if statement.name is not None:
-            if statement.kind != "MATERIALIZED VIEW":
-                raise SqlError(
-                    NOT_SUPPORTED,
-                    f"WAIT {statement.kind} is not supported yet",
-                    span=statement.span,
-                    hint="WAIT, or WAIT MATERIALIZED VIEW name",
-                )
-            jobs = (view_job(find_view(self._context.metastore.snapshot(), statement.name).id),)
+            match statement.kind:
+                case "MATERIALIZED VIEW":
+                    jobs = (view_job(find_view(snapshot, statement.name).id),)
+                case "TABLE":
+                    jobs = (view_job(find_table(snapshot, statement.name).id),)
+                case kind:
+                    raise SqlError(
+                        NOT_SUPPORTED,
+                        f"WAIT {kind} is not supported yet",
+                        span=statement.span,
+                        hint="WAIT, WAIT MATERIALIZED VIEW name or WAIT TABLE name",
+                    )
         notices = wait_until_made(self._context, jobs, None, session.on_progress)
+        notices += refreshes_without_end(snapshot, self._context.metastore.snapshot(), jobs)
         return notices or (ObjectChange(object="", change="WAITED", detail="nothing is being made"),)
 
     def _run_inside(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:

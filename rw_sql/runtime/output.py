@@ -269,16 +269,18 @@ class JobOutput:
         fault("batch.after_append")
         self._require_written(version)
 
-    def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
+    def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int, *, within: str = "") -> None:
         """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
 
-        Where the rows have a column KEEP, those in which it is false are deleted instead.
+        Where the rows have a column KEEP, those in which it is false are deleted instead. ``within`` is a condition on
+        the table's rows, as ``t``, that all rows with these keys meet: files without any such row are not looked at.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")
         self._require_turn(version)
         # In brackets: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
         matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
+        matched += f" AND {within}" if within else ""
         merge = self.table.merge(
             rows,
             predicate=matched or "true",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import JobStatus
-from rw_sql.plan.desired import IngestSpec, SinkSpec, ViewSpec, desired_jobs
+from rw_sql.plan.desired import IngestSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
@@ -25,6 +25,7 @@ from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import Failure, StalledError, cause_line
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import FencedError
+from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.rewinding import Rewinding
 from rw_sql.runtime.sink import Sink
 from rw_sql.runtime.view import View
@@ -389,6 +390,8 @@ def _start(context: Context, spec: JobSpec) -> Job:
             return View.start(context, spec)
         case SinkSpec():
             return Sink.start(context, spec)
+        case RefreshSpec():
+            return RefreshJob.start(context, spec)
         case _:
             assert_never(spec)
 

@@ -47,6 +47,10 @@ class Warehouse:
         """The Delta table of what came before a view of one of its inputs, until the view has gone through it."""
         return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
 
+    def staging(self, table_id: int, generation: int) -> str:
+        """The Delta table that the upstream of a refreshable table is loaded into, while it is refreshed."""
+        return f"{self.uri}/data/{table_id}/refresh-{generation}"
+
     def view_checkpoint(self, view_id: int, generation: int) -> str:
         """The checkpoint of a view: kept as long as the view."""
         return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"

@@ -1,19 +1,22 @@
-"""Waits until views that are being made have what was there before them."""
+"""Waits until views that are being made have what was there before them, and tables have been refreshed."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
+from rw_sql.plan.desired import view_job
 from rw_sql.plan.lower_backfill import progress_text
 from rw_sql.plan.plan import ObjectChange
+from rw_sql.plan.refreshes import progress_of, refresh_of
 from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.lease import is_held, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import BackfillProgress
     from rw_sql.runtime.context import Context
 
@@ -47,7 +50,7 @@ def wait_until_made(
             view = snapshot.get(progress.object_id)
             status = statuses.get(progress.job)
             name = view.name if view is not None else progress.job
-            said = progress_text(progress)
+            said = progress_of(progress) if isinstance(view, TableRecord) else progress_text(progress)
             if tell is not None:
                 tell(progress)
             if not is_owned:
@@ -65,3 +68,16 @@ def wait_until_made(
         if not is_waiting:
             return tuple(notices)
         time.sleep(_LOOK_SECONDS)
+
+
+def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ObjectChange, ...]:
+    """Says of the refreshes that were under way why they came to nothing, where they did; of those jobs, or of all."""
+    told = []
+    for record in before.all("refresh"):
+        if jobs is not None and view_job(record.table_id) not in jobs:
+            continue
+        now = refresh_of(after, record.table_id)
+        if now is not None and now.failure is not None and (record.failure is None or now.refresh > record.refresh):
+            detail = f"the refresh came to nothing: {now.failure}"
+            told.append(ObjectChange(object=record.name, change="NOTICE", detail=detail))
+    return tuple(told)

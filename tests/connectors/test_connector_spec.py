@@ -40,7 +40,7 @@ def test_unknown_connector_lists_those_there_are() -> None:
     with pytest.raises(SqlError) as caught:
         connector("kafak", span=Span(3, 8, 1, 4))
     assert caught.value.code == "RW301"
-    assert caught.value.message == 'connector "kafak" is not supported, accept [datagen, kafka]'
+    assert caught.value.message == f'connector "kafak" is not supported, accept [{", ".join(connector_names())}]'
     assert caught.value.hint == "did you mean 'kafka'?"
     assert caught.value.column == 4
 

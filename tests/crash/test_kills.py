@@ -13,6 +13,8 @@ from tests.crash.chain import ROOT, START, Chain, Kill
 from tests.crash.child import SPARK_APPEND
 from tests.crash.histories import POINTS as HISTORY_POINTS
 from tests.crash.kills import CHAINS, DEALT, POINTS, SINK_POINTS, UPKEEP_POINTS, dealt_chain
+from tests.crash.refreshes import POINTS as REFRESH_POINTS
+from tests.crash.refreshes import RECOVERY_POINTS
 from tests.integration.test_block_kills import BEFORE as BLOCK_POINTS
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, SWAP_POINTS
 from tests.runtime.test_own_reader_checkpoints import ALL_POINTS as READER_POINTS
@@ -56,6 +58,8 @@ def test_every_fault_point_is_known() -> None:
         *REWIND_POINTS,
         *MAKING_POINTS,
         *SWAP_POINTS,
+        *REFRESH_POINTS,
+        *RECOVERY_POINTS,
     }
 
 

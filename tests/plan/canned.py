@@ -244,6 +244,8 @@ class CannedWorld:
 
     def _answer(self, request: Request) -> object:
         match request:
+            case LookAtUpstream(connector=kind) if connector(kind).spec.is_batch:
+                return Upstream()
             case LookAtUpstream():
                 return self._look(visible(request.options))
             case LookAtTarget():

@@ -1,0 +1,147 @@
+"""The JDBC connector: a whole table or view of PostgreSQL, as of one moment, each time that it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream
+from rw_sql.connectors.batch_only import BatchOnly
+from rw_sql.connectors.jdbc_url import connect, conninfo, told
+from rw_sql.connectors.spec import check_option_values, load_spec
+from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from psycopg import Connection
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_COLUMNS = """
+SELECT a.attname::text
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+_KIND = "SELECT relkind::text FROM pg_catalog.pg_class WHERE oid = %s::regclass"
+_PAGES = """
+SELECT max(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint)::bigint
+FROM (SELECT %s::regclass::oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(%s::regclass)) t (id)
+"""
+_PLAIN_TABLES = ("r", "p")
+"""The kinds of relations whose rows have pages: tables, partitioned or not."""
+
+LEAST_PAGES = 512
+"""How many pages a part has at least: 4 MiB are read faster by one than by two."""
+
+
+class JdbcConnector(BatchOnly):
+    """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.base.SnapshotReader`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/jdbc.toml``."""
+        return load_spec("jdbc")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together."""
+        check_option_values(self.spec, options)
+        conninfo(options)
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """Whether the server answers, and there is the table and the right to read it. There are no splits."""
+        import psycopg
+
+        try:
+            with connect(options, timeout) as connection:
+                table = self._quoted(options)
+                found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone()
+                if found is None or not found[0]:
+                    return Upstream(missing=(f"{self._schema(options)}.{options['table.name']}",))
+                granted = connection.execute("SELECT has_table_privilege(%s::regclass, 'SELECT')", [table]).fetchone()
+                if granted is None or not granted[0]:
+                    return Upstream(error=f"the user lacks the right SELECT on table {options['table.name']}")
+        except psycopg.Error as error:
+            return Upstream(error=told(error, options))
+        return Upstream()
+
+    def read_snapshot(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        *,
+        encode: str = "NATIVE",
+        encode_options: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """The table's rows as of one moment: a transaction here is held open for as long as the DataFrame lives.
+
+        Raises SqlError where the server does not answer, or the table lacks a column.
+        """
+        import weakref
+
+        import psycopg
+
+        from rw_sql.connectors import jdbc_reader
+
+        try:
+            held = connect(options, RESOLVE_TIMEOUT_SECONDS)
+        except psycopg.Error as error:
+            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options)) from error
+        try:
+            held.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            held.read_only = True
+            snapshot = _one(held, "SELECT pg_catalog.pg_export_snapshot()")
+            table = self._quoted(options)
+            self._require_columns(held, options, columns)
+            parts = self._parts(held, options, spark.sparkContext.defaultParallelism)
+        except (psycopg.Error, SqlError) as error:
+            held.close()
+            if isinstance(error, SqlError):
+                raise
+            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options)) from error
+        frame = jdbc_reader.read_snapshot(spark, conninfo(options), str(snapshot), table, columns, parts)
+        weakref.finalize(frame, held.close)
+        return frame
+
+    def _require_columns(
+        self, connection: Connection[Any], options: Mapping[str, str], columns: Mapping[str, str]
+    ) -> None:
+        there = {row[0] for row in connection.execute(_COLUMNS, [self._quoted(options)]).fetchall()}
+        for column in columns:
+            if column not in there:
+                raise SqlError(
+                    UPSTREAM_MISSING,
+                    f'table {options["table.name"]} has no column "{column}"',
+                    hint="its columns: " + ", ".join(sorted(there)),
+                )
+
+    def _parts(self, connection: Connection[Any], options: Mapping[str, str], cores: int) -> list[tuple[int, int]]:
+        """Ranges of pages that are one each of the parts; one part without a range where rows have no pages."""
+        table = self._quoted(options)
+        if _one(connection, _KIND, table) not in _PLAIN_TABLES:
+            return [(0, 0)]
+        pages = int(_one(connection, _PAGES, table, table) or 0)
+        asked = options.get("partition.num")
+        count = int(asked) if asked is not None else min(cores, pages // LEAST_PAGES)
+        return page_ranges(pages, max(1, count))
+
+    def _schema(self, options: Mapping[str, str]) -> str:
+        return self.spec.value(options, "schema.name") or "public"
+
+    def _quoted(self, options: Mapping[str, str]) -> str:
+        parts = (self._schema(options), options["table.name"])
+        return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:
+    """``count`` ranges ``[start, end)`` that hold every page; the last has no end (0), since the table may grow."""
+    size = max(1, -(-pages // count))
+    starts = [at * size for at in range(count) if at == 0 or at * size < pages]
+    return [(start, start + size) for start in starts[:-1]] + [(starts[-1], 0)]
+
+
+def _one(connection: Connection[Any], query: str, *values: str) -> Any:
+    row = connection.execute(query.encode(), list(values) or None).fetchone()
+    return None if row is None else row[0]

@@ -1,0 +1,81 @@
+"""Where a PostgreSQL server is, in the words of a JDBC URL, and how it is reached by libpq."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from rw_sql.connectors.spec import OptionError
+from rw_sql.errors import INVALID_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from psycopg import Connection
+
+_PREFIX = "jdbc:"
+_PARAMETERS = {
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+    "user": "user",
+    "connectTimeout": "connect_timeout",
+    "ApplicationName": "application_name",
+}
+"""What may follow ``?`` in the URL: the JDBC driver's names, and libpq's."""
+
+
+def conninfo(options: Mapping[str, str]) -> dict[str, str]:
+    """The URL, the user and the password in libpq's words. Raises INVALID_PROPERTY."""
+    url = options["jdbc.url"]
+    parts = urlsplit(url.removeprefix(_PREFIX))
+    if not url.startswith(_PREFIX) or parts.scheme != "postgresql" or not parts.hostname or len(parts.path) < 2:
+        raise OptionError(
+            INVALID_PROPERTY,
+            'property "jdbc.url" must be like jdbc:postgresql://host:5432/database',
+            key="jdbc.url",
+            hint="PostgreSQL is the one database that is read and written by JDBC",
+        )
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise OptionError(INVALID_PROPERTY, 'property "jdbc.url" has no valid port', key="jdbc.url") from error
+    made = {"host": parts.hostname, "dbname": unquote(parts.path[1:])}
+    if port is not None:
+        made["port"] = str(port)
+    if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
+        held = OptionError(
+            INVALID_PROPERTY,
+            'property "jdbc.url" must not hold a password',
+            key="jdbc.url",
+            hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s",
+        )
+        held.hides_literals = True
+        raise held
+    for key, value in parse_qsl(parts.query):
+        if key not in _PARAMETERS:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f'property "jdbc.url" has the unknown parameter "{key}"',
+                key="jdbc.url",
+                hint="accepted: " + ", ".join(_PARAMETERS),
+            )
+        made[_PARAMETERS[key]] = value
+    for key in ("user", "password"):
+        if key in options:
+            made[key] = options[key]
+    return made
+
+
+def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
+    """A connection to the server that the options name. Raises psycopg.Error."""
+    import psycopg
+
+    made: dict[str, Any] = {"connect_timeout": str(max(2, int(timeout))), "application_name": "rw_sql"}
+    return psycopg.connect(**(made | conninfo(options)))
+
+
+def told(error: Exception, options: Mapping[str, str]) -> str:
+    """What the server or the client says, in one line and without the password."""
+    text = " ".join(str(error).split())
+    password = options.get("password")
+    return text.replace(password, "[secret]") if password else text

@@ -1,0 +1,339 @@
+"""The job of a refreshable table: the one writer of its rows, and what brings a refresh from one state to the next.
+
+It follows the catalog: of a table that is REFRESHING the upstream is loaded into a staging table, of one that is
+FINISHING that is merged, chunk by chunk, each chunk a commit with a number of its own. So whoever starts it finds out
+from the catalog and the table where it stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from rw_sql.connectors.registry import snapshot_reader
+from rw_sql.errors import SqlError
+from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.records import BackfillProgress, TableRecord
+from rw_sql.metastore.refresh_records import FINISHING, REFRESHING, RefreshChunk
+from rw_sql.plan.refreshes import (
+    KILLED,
+    finished,
+    given_up_operation,
+    is_due,
+    left_chunks,
+    refresh_of,
+    source_of,
+    staged,
+    triggered,
+)
+from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.event_log import log_event
+from rw_sql.runtime.faults import fault
+from rw_sql.runtime.job import Failure, StalledError, cause_line
+from rw_sql.runtime.lease import now_ms
+from rw_sql.runtime.log_upkeep import Upkeep
+from rw_sql.runtime.output import FencedError, JobOutput
+from rw_sql.runtime.refresh.loading import load, watched
+from rw_sql.runtime.refresh.merging import merge_chunk, position_of
+from rw_sql.runtime.refresh.staging import Staging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Operation
+    from rw_sql.metastore.refresh_records import RefreshRecord
+    from rw_sql.plan.desired import RefreshSpec
+    from rw_sql.runtime.context import Context
+
+logger = logging.getLogger(__name__)
+
+LOADING, MERGING, DONE = "loading", "merging", "refreshed"
+"""The phases of a refresh, as SHOW JOBS and the bars name them."""
+
+_LOOK_SECONDS = 0.2
+_LOADED = -1
+"""Stands for the loading among the chunks."""
+
+
+@dataclass(slots=True)
+class RefreshJob:
+    """One run of a refreshable table's job, on a thread of its own."""
+
+    context: Context
+    spec: RefreshSpec
+    run: int
+    output: JobOutput
+    staging: Staging
+    upkeep: Upkeep
+    stopping: threading.Event = field(default_factory=threading.Event)
+    work: Future[None] | None = None
+    problem: Failure | None = None
+    cancel: Callable[[], None] | None = None
+
+    @staticmethod
+    def start(context: Context, spec: RefreshSpec) -> RefreshJob:
+        """Claims a run, fences earlier ones, makes the table if it is not there, and starts. Raises StalledError."""
+        snapshot = context.metastore.snapshot()
+        if not isinstance(snapshot.get(spec.table_id), TableRecord):
+            raise StalledError("the catalog has moved on")
+        fault("refresh.before_claim")
+        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        output = JobOutput.open(
+            context.warehouse,
+            context.warehouse.data(spec.table_id, spec.generation),
+            spec.schema,
+            job=spec.job,
+            run=run.run,
+            epoch=run.epoch,
+            generation=spec.generation,
+            has_change_feed=True,
+        )
+        job = RefreshJob(
+            context=context,
+            spec=spec,
+            run=run.run,
+            output=output,
+            staging=Staging(
+                warehouse=context.warehouse,
+                path=context.warehouse.staging(spec.table_id, spec.generation),
+                schema=pa.schema(output.table.schema().to_arrow()),
+                keys=spec.keys,
+            ),
+            upkeep=Upkeep(context=context, object_id=spec.table_id, generation=spec.generation, output=output),
+        )
+        job._give_up_what_was_killed()
+        job.work = run_in_background(job._work, spec.job)
+        return job
+
+    def failure(self) -> Failure | None:
+        """Why it ended by itself; None while it runs."""
+        if self.problem is not None or self.work is None or not self.work.done():
+            return self.problem
+        error = self.work.exception()
+        return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
+
+    def stop(self) -> None:
+        """Ends it; a chunk that is being merged is merged to its end, what is being loaded is broken off."""
+        self.stopping.set()
+        while self.work is not None and not self.work.done():
+            cancel = self.cancel
+            if cancel is not None:
+                with suppress(Py4JError):  # the JVM is gone, and with it what it did
+                    cancel()
+            wait([self.work], _LOOK_SECONDS)
+
+    def _record(self, snapshot: Snapshot) -> RefreshRecord | None:
+        return refresh_of(snapshot, self.spec.table_id)
+
+    def _give_up_what_was_killed(self) -> None:
+        """A refresh whose loading another run had begun goes back to IDLE; one that nobody had begun is begun."""
+
+        def give_up(snapshot: Snapshot) -> Operation | None:
+            record = self._record(snapshot)
+            if record is None or record.status != REFRESHING or not self._was_begun(record):
+                return None
+            return given_up_operation(record, KILLED)
+
+        fault("refresh.before_recovery")
+        if self._commit(give_up):
+            logger.warning("%s: a refresh was given up: %s", self.spec.name, KILLED)
+            self._report(DONE, 0, 0)
+        fault("refresh.after_recovery")
+
+    def _was_begun(self, record: RefreshRecord) -> bool:
+        known = self.context.metastore.runtime.chunks_of(self.spec.table_id)
+        return any(chunk.refresh == record.refresh for chunk in known)
+
+    def _work(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                if not self._step():
+                    self.stopping.wait(_LOOK_SECONDS)
+        except FencedError as error:
+            self.problem = Failure(reason=str(error))
+        except (PySparkException, Py4JError, DeltaError, OSError, SqlError) as error:
+            if not self.stopping.is_set():
+                reason = cause_line(str(error)) or type(error).__name__
+                logger.warning("%s: %s", self.spec.name, reason)
+                self.problem = Failure(reason=reason)
+
+    def _step(self) -> bool:
+        """Does what the catalog asks for next; False where that is nothing."""
+        snapshot = self.context.metastore.snapshot()
+        record = self._record(snapshot)
+        if record is None:
+            return False
+        if record.status == REFRESHING:
+            self._load(snapshot, record)
+        elif record.status == FINISHING:
+            self._finish(record)
+        else:
+            self.upkeep.run_if_due()
+            return self._commit(self._begin_in_time)
+        return True
+
+    def _begin_in_time(self, snapshot: Snapshot) -> Operation | None:
+        record, table = self._record(snapshot), snapshot.get(self.spec.table_id)
+        if record is None or not isinstance(table, TableRecord):
+            return None
+        now = now_ms()
+        return triggered(record, now) if is_due(snapshot, record, table.created_at_ms, now) else None
+
+    def _load(self, snapshot: Snapshot, record: RefreshRecord) -> None:
+        """Loads the upstream beside the table. Where that fails the table is as it was, and it is said why."""
+        self._note(record, _LOADED, None, 0, is_done=False)
+        self._report(LOADING, 0, 0)
+        fault("refresh.before_load")
+        spark = None
+        try:
+            table, source = snapshot.get(self.spec.table_id), source_of(snapshot, record)
+            if not isinstance(table, TableRecord) or source is None:
+                raise StalledError("the catalog has moved on")
+            options = self.context.options_of(source, snapshot)
+            reader = snapshot_reader(source.connector)
+            if reader is None:
+                raise StalledError(f'connector "{source.connector}" cannot be read as a whole')
+            spark = self.context.sessions.new()
+            group = f"{self.spec.job} refresh {record.refresh}, run {self.run}"
+            with watched(spark, group, self._told_of(record)) as self.cancel:
+                loaded = load(spark, reader, options, table, self.output, self.staging)
+            fault("refresh.loaded")
+        except (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError) as error:
+            self._fail(record, cause_line(str(error)) or type(error).__name__)
+            return
+        finally:
+            self.cancel = None
+        self._note(record, _LOADED, None, loaded.rows, is_done=True)
+        first = self.output.done + 1
+
+        def finish_loading(now: Snapshot) -> Operation | None:
+            if not self._is_still(now, record):
+                return None
+            return staged(record, first_batch=first, chunks=loaded.chunks, rows=loaded.rows)
+
+        if not self._commit(finish_loading):
+            self._drop_loaded()
+        fault("refresh.staged")
+
+    def _told_of(self, record: RefreshRecord) -> Callable[[int, int], bool]:
+        """Reports how far the loading is; answers whether it is wanted still."""
+
+        def tell(done: int, total: int) -> bool:
+            self._report(LOADING, done, total)
+            return not self.stopping.is_set() and self._is_still(self.context.metastore.snapshot(), record)
+
+        return tell
+
+    def _is_still(self, snapshot: Snapshot, record: RefreshRecord) -> bool:
+        """Whether a refresh is being loaded as far as the catalog knows: CANCEL JOBS ends it."""
+        now = self._record(snapshot)
+        return now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
+
+    def _fail(self, record: RefreshRecord, why: str) -> None:
+        if self.stopping.is_set():
+            return
+
+        def give_up(snapshot: Snapshot) -> Operation | None:
+            return given_up_operation(record, why) if self._is_still(snapshot, record) else None
+
+        if self._commit(give_up):
+            logger.warning("REFRESH TABLE %s: %s", self.spec.name, why)
+        self._drop_loaded()
+
+    def _drop_loaded(self) -> None:
+        self.staging.remove()
+        self._report(DONE, 0, 0)
+
+    def _finish(self, record: RefreshRecord) -> None:
+        """Merges the chunks that are left, then removes what was loaded, then says that it is done."""
+        before = sum(chunk.rows for chunk in self._merged(record))
+        for number in left_chunks(record, self.output.done):
+            if self.stopping.is_set():
+                return
+            self._report(MERGING, before, record.rows)
+            rows = self.staging.chunk(number)
+            fault("refresh.before_chunk")
+            batch = record.first_batch + number
+            merge_chunk(self.output, rows, self.spec.keys, batch)
+            self.output.done = batch
+            fault("refresh.after_chunk")
+            before += rows.num_rows
+            self._note(record, number, position_of(rows, self.spec.keys), rows.num_rows, is_done=True)
+        fault("refresh.merged")
+        self.staging.remove()
+        fault("refresh.cleaned")
+
+        def finish(snapshot: Snapshot) -> Operation | None:
+            now = self._record(snapshot)
+            return finished(now, now_ms()) if now is not None and now.status == FINISHING else None
+
+        self._commit(finish)
+        self._report(DONE, record.rows, record.rows)
+        fault("refresh.idle")
+
+    def _merged(self, record: RefreshRecord) -> list[RefreshChunk]:
+        known = self.context.metastore.runtime.chunks_of(self.spec.table_id)
+        return [chunk for chunk in known if chunk.refresh == record.refresh and chunk.chunk != _LOADED]
+
+    def _commit(self, plan: Callable[[Snapshot], Operation | None]) -> bool:
+        """Commits what is planned on the newest catalog; False where that is nothing."""
+        while True:
+            snapshot = self.context.metastore.snapshot()
+            operation = plan(snapshot)
+            if operation is None:
+                return False
+            try:
+                self.context.metastore.commit(operation, based_on=snapshot)
+            except ConcurrentCommit:
+                continue
+            return True
+
+    def _note(self, record: RefreshRecord, chunk: int, position: str | None, rows: int, *, is_done: bool) -> None:
+        self.context.metastore.runtime.note_chunks(
+            [
+                RefreshChunk(
+                    table_id=self.spec.table_id,
+                    refresh=record.refresh,
+                    chunk=chunk,
+                    position=position,
+                    rows=rows,
+                    epoch=self.context.metastore.snapshot().epoch,
+                    run=self.run,
+                    is_done=is_done,
+                    updated_ms=now_ms(),
+                )
+            ]
+        )
+
+    def _report(self, phase: str, done: int, of_all: int) -> None:
+        """Says how far the refresh is, where those that wait for it look."""
+        facts = self.context.metastore.runtime
+        known = facts.backfills().get(self.spec.job)
+        now = now_ms()
+        goes_on = known is not None and not known.is_over
+        if known is None or (known.phase, known.done, known.total) != (phase, done, of_all):
+            log_event("refresh", job=self.spec.job, phase=phase, done=done, of=of_all)
+            facts.write_backfill(
+                BackfillProgress(
+                    job=self.spec.job,
+                    object_id=self.spec.table_id,
+                    generation=self.spec.generation,
+                    phase=phase,
+                    done=done,
+                    total=of_all,
+                    started_ms=known.started_ms if known is not None and goes_on else now,
+                    updated_ms=now,
+                    is_over=phase == DONE,
+                )
+            )

@@ -1,0 +1,122 @@
+"""Loads a whole upstream beside a table, and watches Spark at it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import wait
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from rw_sql.plan.definitions import option_text, table_definition
+from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.refresh.changes import changed_rows
+from rw_sql.syntax import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import SnapshotReader
+    from rw_sql.metastore.records import TableRecord
+    from rw_sql.runtime.output import JobOutput
+    from rw_sql.runtime.refresh.staging import Staged, Staging
+
+_WATCH_SECONDS = 0.5
+
+_SETTINGS = {
+    # A value that does not fit is an error and no null, whatever the session's owner prefers.
+    "spark.sql.ansi.enabled": "true",
+    # One large query, not many small batches: Spark puts partitions together where they are small.
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.shuffle.partitions": "64",
+}
+
+
+def load(
+    spark: SparkSession,
+    reader: SnapshotReader,
+    options: Mapping[str, str],
+    table: TableRecord,
+    output: JobOutput,
+    staging: Staging,
+) -> Staged:
+    """Reads the upstream once, compares it with the table, and stages what differs."""
+    for key, value in _SETTINGS.items():
+        spark.conf.set(key, value)
+    statement = table_definition(table.definition)
+    columns = {column.name: spark_type(column.data_type) for column in statement.columns if column.generated is None}
+    encode = statement.format
+    snapshot = reader.read_snapshot(
+        spark,
+        options,
+        columns,
+        encode="NATIVE" if encode is None else encode.encode,
+        encode_options={} if encode is None else {option.key: option_text(option.value) for option in encode.options},
+    )
+    snapshot.createOrReplaceTempView(table.name)
+    fresh = _fitted(spark.sql(table.query), table.schema)
+    output.table.update_incremental()
+    rows = _rows_of(output.table)
+    known = spark.read.format("delta").load(output.path).select(*(f"`{name}`" for name in fresh.columns))
+    return staging.write(changed_rows(fresh, known if rows else None, staging.keys), rows)
+
+
+def _fitted(rows: DataFrame, schema: str) -> DataFrame:
+    """The rows in a table's columns and types."""
+    fields = StructType.fromJson(json.loads(schema)).fields
+    return rows.select(*(f.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in fields))
+
+
+def _rows_of(table: DeltaTable) -> int:
+    """How many rows a table has, as its files' statistics say; one a file that does not tell."""
+    counts = pa.table(table.get_add_actions(flatten=True)).column("num_records")
+    return int(pc.sum(pc.fill_null(counts, 1)).as_py() or 0)
+
+
+@contextmanager
+def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
+    """Runs what Spark does for this thread in a group that does not hold up others; gives what breaks it off.
+
+    ``tell`` is told how many of its tasks are done, and of how many; it is broken off once that answers False.
+    """
+    context = spark.sparkContext
+    context.setLocalProperty("spark.scheduler.pool", "history")
+    context.setJobGroup(group, group, interruptOnCancel=True)
+    is_over = threading.Event()
+
+    def cancel() -> None:
+        context.cancelJobGroup(group)
+
+    def watch() -> None:
+        while not is_over.wait(_WATCH_SECONDS):
+            if not tell(*_tasks(spark, group)):
+                cancel()
+
+    watching = run_in_background(watch, f"watch of {group}")
+    try:
+        yield cancel
+    finally:
+        is_over.set()
+        wait([watching])
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+
+
+def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
+    """How many tasks of a group are done, and how many there are so far."""
+    tracker = spark.sparkContext.statusTracker()
+    done = total = 0
+    for job in tracker.getJobIdsForGroup(group):
+        told = tracker.getJobInfo(job)
+        for stage in told.stageIds if told is not None else ():
+            known = tracker.getStageInfo(stage)
+            if known is not None:
+                done, total = done + known.numCompletedTasks, total + known.numTasks
+    return done, total

@@ -1,0 +1,65 @@
+"""Merges one chunk of what a refresh loaded into the table: one commit, which only writes rows that differ."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.syntax.maintained import KEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.runtime.output import JobOutput
+
+
+def merge_chunk(output: JobOutput, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
+    """Puts the rows of a chunk into the table as this batch, or, where it has none, says that the batch is through.
+
+    Raises FencedError where another run took over.
+    """
+    if not rows.num_rows:
+        output.mark(batch)
+    elif not output.table.file_uris():
+        output.append_rows(rows.filter(rows[KEEP]).drop_columns([KEEP]), batch)
+    else:
+        output.upsert_rows(rows, keys, batch, within=key_range(rows, keys[0]))
+
+
+def key_range(rows: pa.Table, key: str) -> str:
+    """The condition that the rows lie between the least and the greatest value of a key; empty where that is unsure.
+
+    Only whole numbers, dates and texts are compared alike by everybody who keeps statistics of files.
+    """
+    values, kind = rows[key], rows.schema.field(key).type
+    if values.null_count or not values.length():
+        return ""
+    if pa.types.is_integer(kind):
+        low, high = (pc.min_max(values)[bound].as_py() for bound in ("min", "max"))
+        return f"(t.`{key}` >= {low} AND t.`{key}` <= {high})"
+    if pa.types.is_date(kind):
+        low, high = (pc.min_max(values)[bound].as_py() for bound in ("min", "max"))
+        return f"(t.`{key}` >= DATE '{low}' AND t.`{key}` <= DATE '{high}')"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        low, high = (pc.min_max(values)[bound].as_py().replace("'", "''") for bound in ("min", "max"))
+        return f"(t.`{key}` >= '{low}' AND t.`{key}` <= '{high}')"
+    return ""
+
+
+def position_of(rows: pa.Table, keys: Sequence[str]) -> str | None:
+    """The key up to which a chunk reaches, as a JSON object; None where it has no rows."""
+    if not rows.num_rows:
+        return None
+    last = pc.sort_indices(rows.select(list(keys)), sort_keys=[(key, "descending") for key in keys])[0].as_py()
+    return json.dumps({key: _plain(rows[key][last].as_py()) for key in keys}, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, date | datetime | Decimal) else value

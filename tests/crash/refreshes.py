@@ -1,0 +1,210 @@
+"""A table that is refreshed, in processes that are killed one after the other, and views on it.
+
+Run as ``python -m tests.crash.refreshes`` this is one such process, its task as JSON on the standard input: it goes on
+from what the catalog holds, is killed at a fault point or comes to the end, and writes down what there is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+POINTS = (
+    "refresh.before_load",
+    "refresh.compared",
+    "refresh.loaded",
+    "refresh.staged",
+    "refresh.before_chunk",
+    "batch.before_merge",
+    "batch.after_merge",
+    "refresh.after_chunk",
+    "refresh.merged",
+    "refresh.cleaned",
+    "refresh.idle",
+)
+"""The fault points of a refresh of a table with rows, in the order in which a process comes to them."""
+
+RECOVERY_POINTS = (
+    "refresh.before_claim",
+    "fence.before",
+    "fence.after",
+    "refresh.before_recovery",
+    "refresh.after_recovery",
+)
+"""Those of a start that any process passes."""
+
+KINDS = 5
+_LIFE_SECONDS = 900
+_ROOT = Path(__file__).parents[2]
+_SPARK_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+Rows = dict[int, str]
+
+
+def changed(rows: Rows, draw: random.Random) -> Rows:
+    """The same rows with 1 % of them changed, 0.5 % gone and 0.5 % new."""
+    keys = sorted(rows)
+    some = draw.sample(keys, len(keys) // 100 + len(keys) // 200)
+    gone, other = set(some[: len(keys) // 200]), some[len(keys) // 200 :]
+    made = {key: word for key, word in rows.items() if key not in gone}
+    made |= {key: f"{rows[key].partition(',')[0]},{draw.randrange(10**9)}" for key in other}
+    start = keys[-1] + 1
+    return made | {start + at: f"word {start + at}" for at in range(len(keys) // 200)}
+
+
+class KilledRefresh:
+    """A table that is read as a whole, and two views on it: one has its rows, one counts them by a group."""
+
+    def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int) -> None:
+        self.folder = folder
+        self.chunk = chunk
+        self.draw = random.Random(seed)
+        self.rows: Rows = {key: f"word {key}" for key in range(rows)}
+        self.killed = 0
+        self.changes = 0
+
+    def run(self, points: Sequence[str]) -> Mapping[str, int]:
+        """Kills one process at each of the points, and compares after each whole refresh. Raises AssertionError."""
+        self._put()
+        self._live(())
+        self._compare()
+        before, self.rows = self.rows, changed(self.rows, self.draw)
+        self._put()
+        self._live(points)
+        self._compare()
+        self._require_only_changes(before)
+        return {"processes killed": self.killed, "rows compared": 3 * len(self.rows), "rows changed": self.changes}
+
+    def _put(self) -> None:
+        """What the upstream holds from now on."""
+        keys = list(self.rows)
+        self.draw.shuffle(keys)
+        rows = pa.table({"id": pa.array(keys, pa.int64()), "word": [self.rows[key] for key in keys]})
+        write_deltalake(str(self.folder / "upstream"), rows, mode="overwrite")
+
+    def _live(self, points: Sequence[str]) -> None:
+        for number, point in enumerate((*points, "")):
+            status = self._process(point)
+            expected = -signal.SIGKILL if point else 0
+            assert status == expected, f"{point or 'the end'} ({number}): status {status}\n{self._said()}"
+            self.killed += bool(point)
+
+    def _process(self, point: str) -> int:
+        task = {"folder": str(self.folder), "chunk": self.chunk, "point": point}
+        with (self.folder / "said.txt").open("ab") as said:
+            child = subprocess.run(
+                [sys.executable, "-m", "tests.crash.refreshes"],
+                input=json.dumps(task).encode(),
+                stdout=said,
+                stderr=said,
+                cwd=_ROOT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])},
+                timeout=_LIFE_SECONDS,
+                check=False,
+            )
+        return child.returncode
+
+    def _said(self) -> str:
+        return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
+
+    def _compare(self) -> None:
+        found = json.loads((self.folder / "found.json").read_text())
+        for name in ("table", "copy"):
+            held = {int(key): word for key, word in found[name]}
+            assert len(held) == len(found[name]), f"{name} has keys twice"
+            assert held == self.rows, f"{name}: {_differences(held, self.rows)}"
+        groups = Counter(key % KINDS for key in self.rows)
+        assert {int(group): n for group, n in found["counted"]} == groups
+        self.found = found
+
+    def _require_only_changes(self, before: Rows) -> None:
+        """The change feed of the table since it was loaded first tells of the rows that differ, each once."""
+        expected = Counter(
+            {
+                "delete": len(before.keys() - self.rows.keys()),
+                "insert": len(self.rows.keys() - before.keys()),
+                "update_postimage": sum(1 for key, word in self.rows.items() if before.get(key, word) != word),
+            }
+        )
+        expected["update_preimage"] = expected["update_postimage"]
+        read = DeltaTable(self.found["path"]).load_cdf(starting_version=self.found["first"] + 1)
+        seen = Counter(pa.table(read.read_all())["_change_type"].to_pylist())
+        assert seen == expected, f"the change feed has {dict(seen)}, and {dict(expected)} rows differ"
+        self.changes = expected.total() - expected["update_preimage"]
+
+
+def _differences(found: Rows, expected: Rows) -> str:
+    wrong = [key for key in expected if found.get(key) != expected[key]]
+    more = [key for key in found if key not in expected]
+    return f"{len(wrong)} rows are wrong or missing ({wrong[:5]}), {len(more)} too many ({more[:5]})"
+
+
+def _main(task: dict[str, Any]) -> None:
+    import rw_sql
+    from rw_sql.runtime import faults
+    from rw_sql.runtime.refresh import staging
+
+    staging.CHUNK_ROWS = task["chunk"]
+    # A process goes on with a merge as soon as it has begun.
+    faults.arm(task["point"], "both")
+    folder = Path(task["folder"])
+    spark = rw_sql.connect(str(folder / "warehouse"), config=_SPARK_SETTINGS)
+    spark.sql("SET statement_timeout = '600s'")
+    first = folder / "first.json"
+    if spark.sql("SELECT name FROM rw_catalog.rw_tables").isEmpty():
+        spark.sql(
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, word VARCHAR) WITH (connector = 'delta', "
+            f"delta.path = '{folder / 'upstream'}', refresh_mode = 'FULL_RELOAD')"
+        )
+        spark.sql("CREATE MATERIALIZED VIEW copy AS SELECT id, word FROM t")
+        spark.sql(f"CREATE MATERIALIZED VIEW counted AS SELECT id % {KINDS} AS grp, count(*) AS n FROM t GROUP BY 1")
+    (table,) = spark.sql("SELECT id FROM rw_catalog.rw_tables WHERE name = 't'").collect()
+    path = f"{folder / 'warehouse'}/data/{table.id}/1"
+
+    def state() -> Any:
+        return spark.sql("SELECT * FROM rw_catalog.rw_refresh_table_state").collect()[0]
+
+    begun = folder / "begun.txt"
+    spark.sql("WAIT")
+    # Whether this upstream was loaded already is told by its version; a refresh that came to nothing is done again.
+    version = DeltaTable(str(folder / "upstream")).version()
+    while not begun.exists() or begun.read_text() != str(version):
+        spark.sql("REFRESH TABLE t")
+        spark.sql("WAIT TABLE t")
+        if state().last_failure is None:
+            begun.write_text(str(version))
+    spark.sql("FLUSH")
+    if not first.exists():
+        first.write_text(str(DeltaTable(path).version()))
+    found = {
+        "table": [tuple(row) for row in spark.sql("SELECT id, word FROM t").collect()],
+        "copy": [tuple(row) for row in spark.sql("SELECT id, word FROM copy").collect()],
+        "counted": [tuple(row) for row in spark.sql("SELECT grp, n FROM counted").collect()],
+        "path": path,
+        "first": int(first.read_text()),
+    }
+    (folder / "found.json").write_text(json.dumps(found))
+    rw_sql.detach(spark)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    _main(json.load(sys.stdin))

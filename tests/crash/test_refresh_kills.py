@@ -1,0 +1,22 @@
+"""A refresh outlives the kills of the process that does it; the long form is in proof/cases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash.refreshes import KilledRefresh
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.alone
+@pytest.mark.crash
+@pytest.mark.spark
+def test_a_killed_refresh_ends_right(tmp_path: Path) -> None:
+    refresh = KilledRefresh(tmp_path, rows=2000, chunk=10, seed=1)
+    facts = refresh.run(("refresh.loaded", "batch.after_merge@2"))
+    assert facts["processes killed"] == 2
+    assert facts["rows changed"] == 40

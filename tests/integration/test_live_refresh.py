@@ -1,0 +1,246 @@
+"""Tables that are loaded as a whole: what is in them after a REFRESH, and what those that read them get to see."""
+
+from __future__ import annotations
+
+import base64
+import os
+import uuid
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.errors import SqlError
+from rw_sql.runtime.refresh import job as refresh_job
+from rw_sql.runtime.refresh import staging
+from rw_sql.runtime.refresh.changes import changed_rows
+from rw_sql.runtime.secrets import KEY_VARIABLE
+from rw_sql.syntax.maintained import KEEP
+from tests.integration.attached import AttachedSession, wait_until
+from tests.postgres import PASSWORD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from tests.postgres import PostgresInfo
+
+pytestmark = [pytest.mark.spark]
+
+
+class Upstream:
+    """A table of PostgreSQL and the table that is loaded from it."""
+
+    def __init__(self, session: AttachedSession, postgres: PostgresInfo, columns: str, of_table: str) -> None:
+        self.session, self.postgres = session, postgres
+        self.name = f"t_{uuid.uuid4().hex[:8]}"
+        postgres.run(f"CREATE TABLE {self.name} ({columns})")
+        session.run(
+            f"CREATE SECRET IF NOT EXISTS pw WITH (backend = 'meta') AS '{PASSWORD}'",
+            f"CREATE CONNECTION IF NOT EXISTS pg WITH (type = 'jdbc', jdbc.url = '{postgres.url}', user = 'postgres', "
+            "password = SECRET pw)",
+            f"CREATE TABLE t ({of_table}) WITH (connector = 'jdbc', connection = pg, table.name = '{self.name}', "
+            "refresh_mode = 'FULL_RELOAD')",
+        )
+
+    def run(self, statement: str) -> None:
+        self.postgres.run(statement.replace("{t}", self.name))
+
+    def refresh(self) -> None:
+        assert self.session.sql("REFRESH TABLE t")[0].detail == "REFRESH initiated for table 'public.t'"
+        (waited,) = self.session.sql("WAIT TABLE t")
+        assert waited.change == "WAITED", waited.detail
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, base64.b64encode(os.urandom(32)).decode())
+
+
+@pytest.fixture
+def orders(session: AttachedSession, postgres: PostgresInfo) -> Upstream:
+    return Upstream(
+        session, postgres, "id INT PRIMARY KEY, word TEXT, n INT", "id INT PRIMARY KEY, word VARCHAR, n INT"
+    )
+
+
+def changes_since(session: AttachedSession, version: int) -> Counter[str]:
+    path = session.attached._runtime.context.warehouse.data(_table_id(session), 1)
+    rows = DeltaTable(path).load_cdf(starting_version=version).read_all()
+    return Counter(rows["_change_type"].to_pylist())
+
+
+def version_of(session: AttachedSession) -> int:
+    return DeltaTable(session.attached._runtime.context.warehouse.data(_table_id(session), 1)).version()
+
+
+def _table_id(session: AttachedSession) -> int:
+    return int(session.sql("SELECT id FROM rw_catalog.rw_tables WHERE name = 't'")[0].id)
+
+
+@pytest.mark.postgres
+def test_dependents_get_what_differs_and_nothing_else(
+    session: AttachedSession, orders: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "CHUNK_ROWS", 10)
+    session.run("CREATE MATERIALIZED VIEW per_word AS SELECT word, count(*) AS c, sum(n) AS s FROM t GROUP BY word")
+    session.run("CREATE MATERIALIZED VIEW small AS SELECT id, n FROM t WHERE n < 50")
+    orders.run("INSERT INTO {t} SELECT i, 'w' || i % 3, i FROM generate_series(1, 200) i")
+    assert session.rows_of("t") == []  # nothing is loaded before it is asked for
+    orders.refresh()
+    assert session.rows_of("t") == [(i, f"w{i % 3}", i) for i in range(1, 201)]
+    session.sql("FLUSH")
+    before = version_of(session)
+    orders.run("UPDATE {t} SET n = n + 1000 WHERE id % 20 = 0")
+    orders.run("DELETE FROM {t} WHERE id IN (7, 8, 9)")
+    orders.run("INSERT INTO {t} VALUES (1001, 'new', 1), (1002, NULL, NULL)")
+    expected = session.rows_of("t")
+    orders.refresh()
+    rows = {row[0]: row for row in expected if row[0] not in (7, 8, 9)}
+    rows |= {key: (key, word, n + 1000) for key, word, n in rows.values() if key % 20 == 0}
+    rows |= {1001: (1001, "new", 1), 1002: (1002, None, None)}
+    assert session.rows_of("t") == sorted(rows.values())
+    assert changes_since(session, before + 1) == {
+        "update_preimage": 10,
+        "update_postimage": 10,
+        "delete": 3,
+        "insert": 2,
+    }
+    counted: dict[str | None, tuple[int, int | None]] = {}
+    for _, word, n in rows.values():
+        c, s = counted.get(word, (0, None))
+        counted[word] = (c + 1, s if n is None else n + (s or 0))
+    assert session.flushed_rows_of("per_word") == sorted(
+        ((word, *of) for word, of in counted.items()), key=lambda row: (row[0] is not None, row[0])
+    )
+    assert session.rows_of("small") == sorted((key, n) for key, _, n in rows.values() if n is not None and n < 50)
+    (state,) = session.sql("SELECT * FROM rw_catalog.rw_refresh_table_state")
+    assert (state.current_status, state.trigger_interval_secs) == ("IDLE", None)
+    assert state.last_success_time >= state.last_trigger_time
+    chunks = session.sql("SELECT * FROM rw_catalog.rw_refresh_progress WHERE chunk >= 0 ORDER BY chunk")
+    assert [(row.refresh, row.rows > 0, row.is_done) for row in chunks] == [(2, True, True)] * 2
+    assert chunks[-1].position == '{"id": 1002}'
+
+
+@pytest.mark.postgres
+def test_every_type_comes_through_and_stays_the_same(session: AttachedSession, postgres: PostgresInfo) -> None:
+    upstream = Upstream(
+        session,
+        postgres,
+        "id BIGINT PRIMARY KEY, f REAL, d DOUBLE PRECISION, m NUMERIC(12, 2), b BOOLEAN, t TEXT, x BYTEA, day DATE, "
+        "at TIMESTAMPTZ, plain TIMESTAMP, tags TEXT[], doc JSONB, who JSONB",
+        "id BIGINT PRIMARY KEY, f REAL, d DOUBLE, m NUMERIC(12, 2), b BOOLEAN, t VARCHAR, x BYTEA, day DATE, "
+        "at TIMESTAMPTZ, plain TIMESTAMP, tags VARCHAR[], doc VARCHAR, who STRUCT<name VARCHAR, age INT>",
+    )
+    upstream.run(
+        "INSERT INTO {t} VALUES (1, 1.5, 0.1, 12.30, true, E'a\\nb', '\\x00ff', '2024-02-29', "
+        "'2024-06-01 12:00:00.123456+02', '2024-06-01 12:00:00.5', ARRAY['x', NULL, 'y,z'], '{\"a\": 1}', "
+        '\'{"name": "n", "age": 3}\'), '
+        "(2, 'NaN', '-Infinity', NULL, NULL, '', '', NULL, NULL, NULL, '{}', NULL, NULL), "
+        "(3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+    )
+    upstream.refresh()
+    one, two, three = session.sql("SELECT * FROM t ORDER BY id")
+    assert (one.f, one.d, one.m, one.b, one.t, bytes(one.x)) == (1.5, 0.1, Decimal("12.30"), True, "a\nb", b"\0\xff")
+    assert one.day == date(2024, 2, 29)
+    assert one.at.astimezone(UTC) == datetime(2024, 6, 1, 10, 0, 0, 123456, tzinfo=UTC)
+    assert one.plain == datetime(2024, 6, 1, 12, 0, 0, 500000)
+    assert (list(one.tags), one.doc, tuple(one.who)) == (["x", None, "y,z"], '{"a": 1}', ("n", 3))
+    assert (str(two.f), two.d, two.t, bytes(two.x), list(two.tags)) == ("nan", float("-inf"), "", b"", [])
+    assert three.asDict() == {"id": 3, **dict.fromkeys(three.asDict().keys() - {"id"})}
+    before = version_of(session)
+    upstream.refresh()
+    assert version_of(session) == before  # the same rows again are no change
+
+
+@pytest.mark.postgres
+def test_a_second_refresh_meanwhile_is_refused_and_a_failed_one_says_why(
+    session: AttachedSession, orders: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.run("INSERT INTO {t} VALUES (1, 'a', 1)")
+    told: dict[str, Any] = {}
+    real = refresh_job.load
+
+    def slow(*given: Any) -> Any:
+        with pytest.raises(SqlError) as caught:
+            session.sql("REFRESH TABLE t")
+        told["refused"] = caught.value.message
+        told["job"] = session.job("t")
+        return real(*given)
+
+    monkeypatch.setattr(refresh_job, "load", slow)
+    orders.refresh()
+    assert told["refused"] == (
+        "Table 'public.t' is currently in state REFRESHING. Cannot start a new refresh operation."
+    )
+    assert (told["job"].state, told["job"].reason) == ("REFRESHING", "loading")
+    monkeypatch.setattr(refresh_job, "load", real)
+    orders.run("ALTER TABLE {t} ALTER COLUMN n TYPE TEXT USING 'many'")
+    session.sql("REFRESH TABLE t")
+    (notice,) = session.sql("WAIT TABLE t")
+    assert notice.change == "NOTICE"
+    assert "many" in notice.detail
+    assert session.job("t").state == "IDLE"
+    assert session.rows_of("t") == [(1, "a", 1)]
+    orders.run("ALTER TABLE {t} ALTER COLUMN n TYPE INT USING 7")
+    orders.refresh()
+    assert session.rows_of("t") == [(1, "a", 7)]
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> Callable[[list[tuple[Any, ...]]], Any]:
+    def made(given: list[tuple[Any, ...]]) -> Any:
+        return spark.createDataFrame(
+            given, "k STRING, n INT, tags ARRAY<STRING>, m MAP<STRING, INT>, s STRUCT<a: INT, b: INT>"
+        )
+
+    return made
+
+
+def test_rows_that_differ_are_told_from_rows_that_do_not(rows: Callable[[list[tuple[Any, ...]]], Any]) -> None:
+    same = [
+        ("a", 1, ["x"], {"p": 1}, (1, None)),
+        (None, None, None, None, None),
+        ("b", 2, [], {}, (None, None)),
+    ]
+    old = [*same, ("c", 1, None, None, None), ("d", None, ["x", None], None, None), ("e", 1, None, None, (1, None))]
+    old += [("gone", 1, None, None, None), ("f", 0, None, {"p": 1}, None)]
+    new = [*same, ("c", None, None, None, None), ("d", None, [None, "x"], None, None), ("e", 1, None, None, (None, 1))]
+    new += [("new", 1, None, None, None), ("f", 0, None, {"p": 2}, None)]
+    found = changed_rows(rows(new), rows(old), ["k"]).collect()
+    assert {(row["k"], row[KEEP]) for row in found} == {
+        ("c", True),
+        ("d", True),
+        ("e", True),
+        ("f", True),
+        ("new", True),
+        ("gone", False),
+    }
+    assert len(found) == 6
+
+
+def test_of_rows_with_one_key_always_the_same_counts(rows: Callable[[list[tuple[Any, ...]]], Any]) -> None:
+    twice = [("a", n, None, None, None) for n in (1, 2, 3)]
+    (first,) = changed_rows(rows(twice), None, ["k"]).collect()
+    for order in (twice, twice[::-1]):
+        assert changed_rows(rows(order), rows([tuple(first)[:5]]), ["k"]).collect() == []
+
+
+@pytest.mark.postgres
+def test_it_is_refreshed_in_its_time_and_waits_for_a_paused_source(session: AttachedSession, orders: Upstream) -> None:
+    session.run(
+        f"CREATE TABLE every (id INT PRIMARY KEY, n INT) WITH (connector = 'jdbc', connection = pg, "
+        f"table.name = '{orders.name}', refresh_mode = 'FULL_RELOAD', refresh_interval_sec = '1')"
+    )
+    orders.run("INSERT INTO {t} VALUES (1, 'a', 1)")
+    wait_until(lambda: session.rows_of("every") == [(1, 1)], "the first rows")
+    orders.run("UPDATE {t} SET n = 2")
+    wait_until(lambda: session.rows_of("every") == [(1, 2)], "the next rows")
+    session.run("PAUSE SOURCE every", "WAIT TABLE every")
+    with pytest.raises(SqlError, match="cannot be refreshed while its source is paused"):
+        session.sql("REFRESH TABLE every")
+    session.run("DROP TABLE every")
