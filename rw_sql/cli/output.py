@@ -11,12 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rw_sql.results import Rows
 
 # A pipe has no width: a table is laid out as wide as it is, and whoever reads it scrolls or cuts.
 _NO_WIDTH = 100_000
+
+_MOST_LINES = 6
+"""A result of several columns with a taller cell is printed row by row, a column to a line, as psql's ``\\x`` does:
+beside such a cell the others of its row would be mostly blank."""
 
 
 def console_for(stream: TextIO | None = None) -> Console:
@@ -28,10 +32,18 @@ def console_for(stream: TextIO | None = None) -> Console:
 
 
 def print_rows(console: Console, rows: Rows) -> None:
-    """Prints a result as a table and how many rows it has; a result without columns prints nothing."""
+    """Prints a result as a table and how many rows it has; a result without columns prints nothing.
+
+    Rows with tall cells are printed one below the other, a column to a line.
+    """
     if not rows.columns:
         return
-    console.print(_table(rows, is_terminal=console.is_terminal))
+    if len(rows.columns) > 1 and any((cell or "").count("\n") >= _MOST_LINES for row in rows.rows for cell in row):
+        for number, row in enumerate(rows.rows, start=1):
+            console.print(Text(f"-[ {number} ]-", style="dim"))
+            console.print(_record(rows.columns, row))
+    else:
+        console.print(_table(rows, is_terminal=console.is_terminal))
     console.print(Text(f"({rows.count})", style="dim"))
 
 
@@ -47,6 +59,15 @@ def _table(rows: Rows, *, is_terminal: bool) -> Table:
         table.add_column(Text(column), justify="right" if is_numeric else "left", overflow="fold")
     for row in rows.rows:
         table.add_row(*(Text("NULL", style="dim") if cell is None else Text(cell) for cell in row))
+    return table
+
+
+def _record(columns: Sequence[str], row: Sequence[str | None]) -> Table:
+    table = Table(box=MARKDOWN, show_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for column, cell in zip(columns, row, strict=True):
+        table.add_row(Text(column), Text("NULL", style="dim") if cell is None else Text(cell))
     return table
 
 

@@ -26,6 +26,14 @@ def test_a_wide_cell_stays_on_one_line() -> None:
     assert f" {wide} " in printed(Rows(columns=("text",), rows=((wide,),)))
 
 
+def test_a_tall_cell_is_printed_row_by_row() -> None:
+    rows = Rows(columns=("operation", "plan"), rows=(("9", "a\nb\nc\nd\ne\nf\ng"), ("8", None)))
+    assert printed(rows) == (
+        "-[ 1 ]-\n operation | 9 \n plan      | a \n           | b \n           | c \n           | d \n"
+        "           | e \n           | f \n           | g \n-[ 2 ]-\n operation | 8    \n plan      | NULL \n(2 rows)\n"
+    )
+
+
 def test_square_brackets_are_text() -> None:
     assert "[bold]" in printed(Rows(columns=("text",), rows=(("[bold]",),)))
 
