@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from rw_sql.environment import check_java
 from rw_sql.errors import DELTA_MISSING, SqlError
+from rw_sql.jar_cache import are_jars_ours, jar_settings, remember_jars
 from rw_sql.metastore import Metastore
 from rw_sql.plan.gate import Question
 from rw_sql.plan.names import RELATION_KINDS, object_name
@@ -291,7 +292,6 @@ def connect(
     builder: Any = SparkSession.builder
     settings = {
         "spark.app.name": "rw_sql",
-        "spark.jars.packages": DELTA_PACKAGE,
         **DELTA_SETTINGS,
         "spark.scheduler.mode": "FAIR",
         "spark.ui.showConsoleProgress": "false",
@@ -299,14 +299,22 @@ def connect(
         # Delta's and Spark's defaults are made for clusters: 50 and 200 tasks, seconds a query on one machine.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "8",
+        # A stream makes several of each a second, each with its plan as a text: a thousand fill the heap.
+        "spark.sql.ui.retainedExecutions": "50",
+        "spark.ui.retainedJobs": "100",
+        "spark.ui.retainedStages": "100",
+        "spark.ui.retainedTasks": "1000",
     }
     if location.is_local:
         settings["spark.sql.warehouse.dir"] = str(Path(location.uri.removeprefix("file://")) / "spark")
     if "MASTER" not in os.environ:
         settings["spark.master"] = "local[*]"
+    settings |= jar_settings(DELTA_PACKAGE, config or {})
     for key, value in {**settings, **(config or {})}.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
+    if "spark.jars.packages" in settings and are_jars_ours(config or {}):
+        remember_jars(DELTA_PACKAGE, (spark.sparkContext.getConf().get("spark.jars") or "").split(","))
     attach(spark, location.uri, run_jobs=run_jobs)
     return spark
 

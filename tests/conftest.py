@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 FIXTURES = Path(__file__).parent / "fixtures"
 
 # A test's JVM lives for a minute or two: the optimizing compiler costs it more than it gains, half of its CPU time in
-# all. Every Spark of the tests takes this over, also those that children of children start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# all. Every Spark of the tests takes this over, also those that children of children start. That compiler alone gets
+# 48 MB for its code, which a worker's JVM fills in minutes; then nothing is compiled any more, and all takes five times
+# as long.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

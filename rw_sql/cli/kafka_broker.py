@@ -13,13 +13,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import JAVA_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.jar_cache import remember_jars, remembered_jars
 from rw_sql.runtime.lease import is_process_alive, process_start
 
 if TYPE_CHECKING:
@@ -112,17 +112,10 @@ def kafka_class_path(package: str = KAFKA_PACKAGE) -> str:
 
     Resolved by Spark the first time, remembered until a jar of it is gone.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
-    remembered = cache / (package.replace(":", "-") + ".classpath")
-    if remembered.exists():
-        jars = remembered.read_text(encoding="utf-8").split("\n")
-        if all(Path(jar).exists() for jar in jars):
-            return os.pathsep.join([*jars, *_spark_jars()])
-    jars = _resolve(package)
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=cache, delete=False, encoding="utf-8") as file:
-        file.write("\n".join(jars))
-    Path(file.name).replace(remembered)
+    jars = remembered_jars(package)
+    if jars is None:
+        jars = _resolve(package)
+        remember_jars(package, jars)
     return os.pathsep.join([*jars, *_spark_jars()])
 
 

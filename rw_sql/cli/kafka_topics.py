@@ -142,7 +142,8 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
     producer = made(
         {
             "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
+            # An idempotent producer waits half a second for its id. One request at a time keeps the order too.
+            "max.in.flight.requests.per.connection": 1,
             "linger.ms": 5,
             # as the Java client places keys
             "partitioner": "murmur2_random",

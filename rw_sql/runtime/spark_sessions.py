@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from rw_sql.errors import SPARK_ENDED, SqlError
+from rw_sql.jar_cache import remember_jars, remembered_jars
 from rw_sql.runtime.lease import is_process_alive, process_start
 
 if TYPE_CHECKING:
@@ -123,13 +124,24 @@ class SparkSessions:
 
         for attempt in range(1, _FETCH_ATTEMPTS + 1):
             try:
-                plain_sql(self.spark, f"ADD JAR '{package}'")
+                jars = remembered_jars(package) or self._resolve(package)
+                for jar in jars:
+                    plain_sql(self.spark, f"ADD JAR '{jar}'")
             except (PySparkException, Py4JJavaError):
                 if attempt == _FETCH_ATTEMPTS:
                     raise
                 logger.warning("could not fetch %s, attempt %d of %d", package, attempt, _FETCH_ATTEMPTS)
             else:
                 return
+
+    def _resolve(self, package: str) -> list[str]:
+        """The jars of an ``ivy://`` coordinate, as ADD JAR would find them; remembered from then on."""
+        session: Any = self.spark
+        jvm = session._jvm
+        found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(jvm.java.net.URI.create(package))
+        jars = [str(jar) for jar in found.mkString("\n").split("\n")]
+        remember_jars(package, jars)
+        return jars
 
 
 def plain_sql(spark: SparkSession, text: str) -> DataFrame:

@@ -34,7 +34,7 @@ SPARK_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
     # A life of some seconds: what the second compiler and parallel collection cost never comes back.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
 }
 SPARK_APPEND = "spark.append_in_flight"
 _WAIT_SECONDS = 60.0

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,7 +18,7 @@ SPARK_SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "1g",
+    "spark.driver.memory": "2g",
 }
 
 
@@ -38,6 +38,9 @@ def session(spark: SparkSession, tmp_path: Path) -> Iterator[AttachedSession]:
     attached = AttachedSession(spark, str(tmp_path / "warehouse"))
     yield attached
     attached.detach()
+    # Delta keeps what it knows of every table for an hour: of tables that nobody reads again, by the hundred.
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.fixture

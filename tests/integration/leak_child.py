@@ -84,7 +84,7 @@ class Child:
                 "spark.ui.prometheus.enabled": "true",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.memory": "1g",
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m "
                 f"-Djava.io.tmpdir={self.root / 'tmp'} -Dlog4j2.configurationFile=file:{log4j}",
                 "spark.log.level": "DEBUG",
                 "spark.eventLog.enabled": "true",
