@@ -49,7 +49,7 @@ def _commit(metastore: Metastore, *changes: Change) -> None:
 
 
 @contextmanager
-def _metastore(sources: int, splits: int = 0) -> Iterator[Metastore]:
+def metastore_of(sources: int, splits: int = 0) -> Iterator[Metastore]:
     warehouse = mkdtemp(prefix="rw_sql_bench_")
     try:
         metastore = Metastore.open(warehouse)
@@ -74,7 +74,7 @@ def _median(run: Callable[[], object]) -> float:
 def _ddl(sources: int, splits: int = 0) -> Callable[[], AbstractContextManager[Pair]]:
     @contextmanager
     def opened() -> Iterator[Pair]:
-        with _metastore(sources, splits) as metastore:
+        with metastore_of(sources, splits) as metastore:
             yield Pair(
                 ours=lambda: _median(lambda: _commit(metastore, _source(metastore.snapshot().next_id))),
                 settings={"sources": str(sources), "split states": str(splits), "commits per run": str(REPEATS)},
@@ -85,7 +85,7 @@ def _ddl(sources: int, splits: int = 0) -> Callable[[], AbstractContextManager[P
 
 @contextmanager
 def _open_inject() -> Iterator[Pair]:
-    with _metastore(10, MANY) as metastore:
+    with metastore_of(10, MANY) as metastore:
         yield Pair(ours=lambda: _timed(lambda: _commit(metastore, PutSplitStates(fragment="1", states=STATES))))
 
 
@@ -96,20 +96,20 @@ def _open_reset() -> Iterator[Pair]:
         AssignSplits(fragment="1", splits=SPLITS),
         PutSplitStates(fragment="1", states=STATES),
     )
-    with _metastore(10, MANY) as metastore:
+    with metastore_of(10, MANY) as metastore:
         yield Pair(ours=lambda: _timed(lambda: _commit(metastore, *reset)))
 
 
 @contextmanager
 def _open_opening() -> Iterator[Pair]:
-    with _metastore(MANY, MANY) as metastore:
+    with metastore_of(MANY, MANY) as metastore:
         warehouse = str(Path(metastore.directory).parent)
         yield Pair(ours=lambda: _timed(lambda: Metastore.open(warehouse)))
 
 
 @contextmanager
 def _open_snapshot() -> Iterator[Pair]:
-    with _metastore(MANY, MANY) as metastore:
+    with metastore_of(MANY, MANY) as metastore:
         reader = Metastore.open(str(Path(metastore.directory).parent))
 
         def look() -> float:
@@ -121,7 +121,7 @@ def _open_snapshot() -> Iterator[Pair]:
 
 @contextmanager
 def _open_poll() -> Iterator[Pair]:
-    with _metastore(MANY) as metastore:
+    with metastore_of(MANY) as metastore:
         yield Pair(ours=lambda: _median(metastore.version) * 1e3)
 
 
@@ -143,7 +143,7 @@ def _lease(heartbeat: int) -> Lease:
 @contextmanager
 def _leases() -> Iterator[tuple[Callable[[], bool], Callable[[], Lease | None]]]:
     """Renewing the lease, and reading it in another process's place."""
-    with _metastore(10) as metastore:
+    with metastore_of(10) as metastore:
         reader = Metastore.open(str(Path(metastore.directory).parent)).runtime
         lease = _lease(0)
         metastore.runtime.take_lease(lease, None)
@@ -177,7 +177,7 @@ def _open_lease() -> Iterator[Pair]:
 @contextmanager
 def _open_note() -> Iterator[Pair]:
     at = 0
-    with _metastore(10) as metastore:
+    with metastore_of(10) as metastore:
 
         def note() -> object:
             nonlocal at

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.spec import ConnectorSpec
@@ -92,6 +93,30 @@ class UpstreamWatch(Protocol):
 
     def close(self) -> None:
         """Ends the connection."""
+        ...
+
+
+class RecordFetcher(Protocol):
+    """Fetches small batches in this process, over connections that it keeps. One thread fetches at a time."""
+
+    def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
+        """The records ``[start, end)`` of each split, in the columns of :meth:`Connector.read_stream`.
+
+        None where Spark's reader had better read them, which then also finds out what is wrong.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the connections; a fetch that is under way ends without a result."""
+        ...
+
+
+@runtime_checkable
+class FetchingConnector(Protocol):
+    """What a connector has beside the rest where small batches are quicker without Spark's reader."""
+
+    def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
+        """One for a run of a source's reader. Reaches no upstream yet."""
         ...
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import GroupOffsets, UpstreamWatch
+    from rw_sql.connectors.kafka_fetch import KafkaFetcher
     from rw_sql.connectors.spec import ConnectorSpec
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -251,6 +252,16 @@ class KafkaConnector:
                 kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
             ),
             ranges,
+            with_headers=with_headers,
+        )
+
+    def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> KafkaFetcher:
+        """One consumer for all partitions."""
+        from rw_sql.connectors.kafka_fetch import KafkaFetcher
+
+        return KafkaFetcher(
+            properties=kafka_properties.admin_properties(self.spec, options),
+            is_read_committed=self._is_read_committed(options),
             with_headers=with_headers,
         )
 

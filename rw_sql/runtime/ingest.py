@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rw_sql.connectors.base import FetchingConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import NotedPosition, SourceRecord
 from rw_sql.plan.definitions import connector_of, source_definition
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamWatch
+    from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, Upstream, UpstreamWatch
     from rw_sql.plan.desired import IngestSpec
     from rw_sql.runtime.context import Context
+    from rw_sql.syntax.statements import CreateSource
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +105,10 @@ def _few(splits: list[str]) -> str:
     return ", ".join(splits[:8])
 
 
+def _includes_headers(statement: CreateSource) -> bool:
+    return any(column.kind == "header" for column in statement.include)
+
+
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
     """Writes down where a source's log stands and which offsets it holds, unless all of it is noted already."""
     snapshot = context.metastore.snapshot()
@@ -154,6 +160,7 @@ class Ingest:
     since: dict[str, int]
     schema: pa.Schema
     watch: UpstreamWatch | None
+    fetcher: RecordFetcher | None
     pace: Pace
     throttle: Throttle
     upkeep: Upkeep
@@ -219,6 +226,11 @@ class Ingest:
             since={split: stored[split].epoch for split in spec.splits},
             schema=pa.schema(output.table.schema().to_arrow()),
             watch=kind.watch(options),
+            fetcher=(
+                kind.fetcher(options, with_headers=_includes_headers(statement))
+                if isinstance(kind, FetchingConnector)
+                else None
+            ),
             pace=pace,
             throttle=Throttle(pace.per_second),
             upkeep=Upkeep(
@@ -237,13 +249,12 @@ class Ingest:
     def _start_query(self, states: Mapping[str, SplitState]) -> None:
         statement = source_definition(self.spec.definition)
         spark = self.context.sessions.new(self.kind.spark_packages())
-        with_headers = any(column.kind == "header" for column in statement.include)
         records = self.kind.read_stream(
             spark,
             self.options,
             states,
             max_records=self.pace.batch_records,
-            with_headers=with_headers,
+            with_headers=_includes_headers(statement),
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )
         self._remove_old_checkpoints()
@@ -272,7 +283,8 @@ class Ingest:
         with self.gate:
             bucket = int(time.time() * 1000) // _MILLISECONDS_PER_HOUR
             statement = source_definition(self.spec.definition)
-            rows = decode(frame, statement, run=self.run, bucket=bucket, since=self.since)
+            records = self._fetched(frame, ranges, expected)
+            rows = decode(records, statement, run=self.run, bucket=bucket, since=self.since)
             fault("ingest.in_batch")
             small = rows.toArrow().cast(self.schema) if expected <= SMALL_ROWS else None
             self._require_same_incarnation()
@@ -287,6 +299,13 @@ class Ingest:
                 self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
+
+    def _fetched(self, frame: DataFrame, ranges: Mapping[str, tuple[int, int]], expected: int) -> DataFrame:
+        """A small batch's records as they were fetched here, else ``frame``, which Spark's reader has yet to read."""
+        if self.fetcher is None or expected > SMALL_ROWS:
+            return frame
+        records = self.fetcher.fetch(ranges)
+        return frame if records is None else frame.sparkSession.createDataFrame(records)
 
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """What a batch read of each split: of all while they are few, so that one commit tells where the log stands."""
@@ -327,6 +346,8 @@ class Ingest:
                 self.is_stopped = True
             if self.watch is not None:
                 self.watch.close()
+            if self.fetcher is not None:
+                self.fetcher.close()
         fault("ingest.after_stop")
         note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")

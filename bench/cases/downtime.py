@@ -1,0 +1,203 @@
+"""Moving a running source: from the first statement to the first row of the new topic, beside what one does without.
+
+``python -m bench.cases.downtime {move | restart | again} <bootstrap> <folder> <records>``: each line it gets moves the
+reader from the topic it is on to the other one.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from bench.harness import Case, NotRunError, Pair
+from bench.streaming import COLUMNS, SETTINGS, SPARK_COLUMNS, Child, bare_session, child, fill, flights_broker, say
+
+TOPICS = ("flights", "flights2")
+HISTORY = 1_000_000
+_LONGEST = 300.0
+
+
+def _rows(path: str) -> int:
+    try:
+        counts: Any = pa.table(DeltaTable(path).get_add_actions(flatten=True)).column("num_records").to_pylist()
+    except TableNotFoundError:
+        return 0
+    return sum(counts)
+
+
+def _wait(path: str, more_than: int) -> None:
+    started = time.perf_counter()
+    while _rows(path) <= more_than:
+        if time.perf_counter() - started > _LONGEST:
+            raise NotRunError(f"{path} has no more than {more_than} rows")
+        time.sleep(0.005)
+
+
+def _create(spark: Any, bootstrap: str, topic: str) -> str:
+    """The source and its view; gives the folder of the view's table."""
+    spark.sql(
+        f"CREATE SOURCE flights ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', "
+        f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
+    ).collect()
+    spark.sql("CREATE MATERIALIZED VIEW v AS SELECT flight, delay FROM flights").collect()
+    id_ = spark.sql("SELECT id FROM rw_catalog.rw_materialized_views WHERE name = 'v'").collect()[0][0]
+    return str(id_)
+
+
+def _move(bootstrap: str, folder: str, records: int) -> None:
+    """PAUSE, UNSAFE SET, RESET, INJECT, RESUME; the new topic has one record more each time it is come to."""
+    import rw_sql
+
+    spark = rw_sql.connect(folder, config=SETTINGS)
+    for text in ("ALTER SYSTEM SET enable_unsafe_ops = true", "SET unsafe_confirmation = 'yes'"):
+        spark.sql(text).collect()
+    table = f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"
+    _wait(table, records - 1)
+    say("ready")
+    for number, _ in enumerate(sys.stdin):
+        topic = TOPICS[1 - number % 2]
+        end = records if number == 0 else _end(bootstrap, topic) - 1
+        before = _rows(table)
+        started = time.perf_counter()
+        for text in (
+            "PAUSE SOURCE flights",
+            f"ALTER SOURCE flights UNSAFE SET (topic = '{topic}')",
+            "RESET SOURCE SPLITS flights",
+            f"INJECT SOURCE OFFSETS flights VALUES ('{topic}:0' = {end}) ALLOW GAPS",
+            "RESUME SOURCE flights",
+        ):
+            spark.sql(text).collect()
+        _wait(table, before)
+        say(str(time.perf_counter() - started))
+
+
+def _end(bootstrap: str, topic: str) -> int:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+    finally:
+        consumer.close()
+
+
+def _restart(bootstrap: str, folder: str, records: int) -> None:
+    """Stops a bare query, well set, and starts another at the new topic's last record."""
+    spark = bare_session(folder)
+    table = f"{folder}/table"
+
+    def start(topic: str, number: int, offset: int) -> Any:
+        return (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("assign", f'{{"{topic}":[0]}}')
+            .option("startingOffsets", f'{{"{topic}":{{"0":{offset}}}}}')
+            .option("kafka.fetch.max.wait.ms", "20")
+            .load()
+            .selectExpr(f"from_json(cast(value as string), '{SPARK_COLUMNS}') AS row")
+            .select("row.flight", "row.delay")
+            .writeStream.format("delta")
+            .option("checkpointLocation", f"{folder}/checkpoint{number}")
+            .start(table)
+        )
+
+    query = start(TOPICS[0], 0, 0)
+    _wait(table, records - 1)
+    say("ready")
+    for number, _ in enumerate(sys.stdin, start=1):
+        topic = TOPICS[number % 2]
+        end = _end(bootstrap, topic) - 1
+        before = _rows(table)
+        started = time.perf_counter()
+        query.stop()
+        query = start(topic, number, end)
+        _wait(table, before)
+        say(str(time.perf_counter() - started))
+
+
+def _again(bootstrap: str, folder: str, records: int) -> None:
+    """Drops source and view and makes them again, with the old topic's history read once more."""
+    import rw_sql
+
+    spark = rw_sql.connect(folder, config=SETTINGS)
+    spark.sql("SET statement_timeout = '3600s'").collect()
+    table = f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"
+    _wait(table, records - 1)
+    say("ready")
+    for _ in sys.stdin:
+        started = time.perf_counter()
+        spark.sql("DROP SOURCE flights CASCADE").collect()
+        table = f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"
+        _wait(table, records - 1)
+        say(str(time.perf_counter() - started))
+
+
+def _seconds(process: Child) -> Callable[[], float]:
+    def moved() -> float:
+        process.tell("go")
+        return float(process.hear())
+
+    return moved
+
+
+def _pair(peer: str, records: int) -> Callable[[], AbstractContextManager[Pair]]:
+    @contextmanager
+    def opened() -> Iterator[Pair]:
+        from rw_sql.cli.kafka_topics import create_topic
+
+        with flights_broker(records, 1) as (bootstrap, folder):
+            create_topic(bootstrap, TOPICS[1], 1)
+            fill(bootstrap, TOPICS[1], records + 1, 1)
+            sides = [
+                child("bench.cases.downtime", side, bootstrap, str(folder / side), str(records))
+                for side in ("move", peer)
+            ]
+            with sides[0] as ours, sides[1] as theirs:
+                assert (ours.hear(), theirs.hear()) == ("ready", "ready")
+                yield Pair(
+                    ours=_seconds(ours),
+                    peer=_seconds(theirs),
+                    settings={
+                        "records": f"{records:,} in each of two topics of one partition",
+                        "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to its row",
+                        "peer": {
+                            "restart": "stop the query and start one on the other topic; fetch wait 20 ms, no interval",
+                            "again": "DROP SOURCE … CASCADE and both CREATEs, until the view has its history again",
+                        }[peer],
+                    },
+                )
+
+    return opened
+
+
+CASES = (
+    Case(
+        name="downtime_restart",
+        title="a running source moved to another topic, to the first new row",
+        peer="stop and start of a bare query",
+        unit="s",
+        goal=0.7,
+        open=_pair("restart", 1_000),
+        warm_ups=2,
+    ),
+    Case(
+        name="downtime_again",
+        title="a running source moved to another topic, to the first new row",
+        peer="drop and create again",
+        unit="s",
+        goal=0.1,
+        open=_pair("again", HISTORY),
+        warm_ups=1,
+    ),
+)
+
+
+if __name__ == "__main__":
+    {"move": _move, "restart": _restart, "again": _again}[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -1,0 +1,182 @@
+"""How old a record is when a view shows it, at 1,000 records a second, beside one query of Spark's own.
+
+``python -m bench.cases.freshness {ours | bare} <bootstrap> <topic> <folder>`` keeps an aggregate of a topic until it is
+ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from bench.harness import Case, NotRunError, Pair
+from bench.streaming import COLUMNS, SETTINGS, SPARK_COLUMNS, bare_session, child, fill, flight, flights_broker, say
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PER_SECOND = 1_000
+SECONDS = 20
+_STEP = 0.01
+_LONGEST = 60.0
+_QUERY = "SELECT carrier, count(*) AS flights, sum(delay) AS delay FROM flights GROUP BY carrier"
+
+
+def _ours(bootstrap: str, topic: str, folder: str) -> None:
+    import rw_sql
+
+    spark = rw_sql.connect(folder, config=SETTINGS)
+    spark.sql(
+        f"CREATE SOURCE flights ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', "
+        f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
+    ).collect()
+    spark.sql(f"CREATE MATERIALIZED VIEW seen AS {_QUERY}").collect()
+    say("ready")
+    sys.stdin.read()
+
+
+def _bare(bootstrap: str, topic: str, folder: str) -> None:
+    from delta.tables import DeltaTable as SparkDeltaTable
+
+    spark = bare_session(folder)
+    path = f"{folder}/data/2/1"
+
+    def merge(rows: DataFrame, batch: int) -> None:
+        if batch == 0:
+            rows.write.format("delta").save(path)
+            return
+        merged = SparkDeltaTable.forPath(spark, path).alias("t").merge(rows.alias("s"), "t.carrier <=> s.carrier")
+        merged.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("kafka.fetch.max.wait.ms", "20")
+        .load()
+        .selectExpr(f"from_json(cast(value as string), '{SPARK_COLUMNS}') AS row")
+        .select("row.*")
+        .createOrReplaceTempView("flights")
+    )
+    (
+        spark.sql(_QUERY)
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .foreachBatch(merge)
+        .start()
+    )
+    say("ready")
+    sys.stdin.read()
+
+
+def _shown(table: str) -> int:
+    """How many records the view's rows count."""
+    try:
+        found: Any = DeltaTable(table).to_pyarrow_table(columns=["flights"]).column("flights").to_pylist()
+    except TableNotFoundError:
+        return 0
+    return sum(found)
+
+
+@contextmanager
+def _reading(side: str, bootstrap: str, folder: str) -> Iterator[Callable[[], list[float]]]:
+    """A process that shows a topic of its own; each call produces for SECONDS, and gives every record's age, sorted."""
+    from confluent_kafka import Producer
+
+    from rw_sql.cli.kafka_topics import create_topic
+
+    topic = f"flights-{side}"
+    create_topic(bootstrap, topic, 2)
+    fill(bootstrap, topic, 1_000, 2)
+    place = f"{folder}/{side}"
+    table = f"{place}/data/2/1"
+    shown = 1_000
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+
+    def ages() -> list[float]:
+        nonlocal shown
+        produced: list[float] = []
+        found: list[float] = []
+        first, started = shown, time.perf_counter()
+        while shown < first + PER_SECOND * SECONDS:
+            now = time.perf_counter()
+            if now - started > SECONDS + _LONGEST:
+                raise NotRunError(f"{side} shows {shown} records, not {first + PER_SECOND * SECONDS}")
+            due = min(int((now - started) * PER_SECOND), PER_SECOND * SECONDS)
+            for number in range(len(produced), due):
+                producer.produce(topic, flight(number), partition=number % 2)
+                produced.append(now)
+            producer.poll(0)
+            seen, now = _shown(table), time.perf_counter()
+            # Of two partitions either may be ahead by a batch: taken as read in the order produced.
+            found.extend(now - produced[number] for number in range(shown - first, seen - first))
+            shown = seen
+            time.sleep(_STEP)
+        return sorted(found)
+
+    with child("bench.cases.freshness", side, bootstrap, topic, place) as process:
+        assert process.hear() == "ready"
+        started = time.perf_counter()
+        while _shown(table) < shown:
+            if time.perf_counter() - started > _LONGEST:
+                raise NotRunError(f"{side} shows nothing")
+            time.sleep(_STEP)
+        yield ages
+
+
+def _pair(quantile: float) -> Callable[[], AbstractContextManager[Pair]]:
+    @contextmanager
+    def opened() -> Iterator[Pair]:
+        with (
+            flights_broker() as (bootstrap, folder),
+            _reading("bare", bootstrap, str(folder)) as bare,
+            _reading("ours", bootstrap, str(folder)) as ours,
+        ):
+
+            def age(ages: Callable[[], list[float]]) -> float:
+                found = ages()
+                return found[min(int(len(found) * quantile), len(found) - 1)] * 1e3
+
+            yield Pair(
+                ours=partial(age, ours),
+                peer=partial(age, bare),
+                settings={
+                    "records": f"{PER_SECOND:,} a second for {SECONDS} s, 2 partitions",
+                    "ours": "a source and a view of groups",
+                    "peer": "one query, from_json, the same groups by MERGE into Delta, fetch wait 20 ms",
+                },
+            )
+
+    return opened
+
+
+CASES = (
+    Case(
+        name="freshness_p50",
+        title="age of a record when a view shows it, median",
+        peer="one query with MERGE",
+        unit="ms",
+        goal=0.5,
+        open=_pair(0.5),
+    ),
+    Case(
+        name="freshness_p99",
+        title="age of a record when a view shows it, 99 of 100",
+        peer="one query with MERGE",
+        unit="ms",
+        goal=0.7,
+        open=_pair(0.99),
+    ),
+)
+
+
+if __name__ == "__main__":
+    {"ours": _ours, "bare": _bare}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,143 @@
+"""Small batches are fetched exactly as Spark's reader would read them, or not at all."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produce
+from rw_sql.connectors.base import FetchingConnector
+from rw_sql.connectors.kafka import KafkaConnector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.connectors.kafka_fetch import KafkaFetcher
+
+pytestmark = pytest.mark.kafka
+
+KAFKA = KafkaConnector()
+
+
+@pytest.fixture
+def topic(broker: BrokerInfo, topic_name: str) -> str:
+    create_topic(broker.bootstrap, topic_name, 3)
+    return topic_name
+
+
+def fetcher(broker: BrokerInfo, topic: str, **more: str) -> KafkaFetcher:
+    options = {"properties.bootstrap.server": broker.bootstrap, "topic": topic, **more}
+    return KAFKA.fetcher(options, with_headers=True)
+
+
+@pytest.fixture
+def fetching(broker: BrokerInfo, topic: str) -> Iterator[KafkaFetcher]:
+    made = fetcher(broker, topic)
+    yield made
+    made.close()
+
+
+def rows(found: KafkaFetcher, ranges: Mapping[str, tuple[int, int]]) -> list[tuple[str, int, bytes | None]]:
+    """Split, offset and value of each record, sorted."""
+    table = found.fetch(ranges)
+    assert table is not None
+    listed: list[dict[str, Any]] = table.to_pylist()
+    return sorted((row["_rw_split"], row["_rw_offset"], row["value"]) for row in listed)
+
+
+def test_exactly_the_ranges_batch_after_batch(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
+    produce(broker.bootstrap, topic, [Record(value=b"%d" % n, partition=n % 3) for n in range(30)])
+    first = {f"{topic}:0": (0, 4), f"{topic}:1": (2, 10), f"{topic}:2": (5, 5)}
+    assert rows(fetching, first) == [
+        *((f"{topic}:0", at, b"%d" % (at * 3)) for at in range(4)),
+        *((f"{topic}:1", at, b"%d" % (at * 3 + 1)) for at in range(2, 10)),
+    ]
+    # Behind, before and anew: each batch is read from where it begins, whatever the last one read.
+    assert rows(fetching, {f"{topic}:0": (4, 6)}) == [(f"{topic}:0", at, b"%d" % (at * 3)) for at in (4, 5)]
+    assert rows(fetching, {f"{topic}:0": (1, 2), f"{topic}:2": (9, 10)}) == [
+        (f"{topic}:0", 1, b"3"),
+        (f"{topic}:2", 9, b"29"),
+    ]
+    assert rows(fetching, {f"{topic}:0": (3, 3)}) == []
+
+
+def test_all_that_a_record_has(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"v", b"k", partition=0, timestamp=1_700_000_000_123, headers=[("a", b"1"), ("b", None)])
+    producer.produce(topic, None, None, partition=0, timestamp=1)
+    producer.flush()
+    table = fetching.fetch({f"{topic}:0": (0, 2)})
+    assert table is not None
+    full, bare = table.to_pylist()
+    assert (full["key"], full["value"], full["partition"]) == (b"k", b"v", "0")
+    assert full["timestamp"].timestamp() == 1_700_000_000.123
+    assert full["headers"] == [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
+    assert (bare["key"], bare["value"], bare["headers"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_over_markers_and_records_that_were_taken_back(broker: BrokerInfo, topic: str, isolation: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for value, is_kept in ((b"a", True), (b"b", False), (b"c", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush()
+        (producer.commit_transaction if is_kept else producer.abort_transaction)()
+    # a, marker, b, marker, c, marker: the range ends in a hole, which is the end of the partition too.
+    found = fetcher(broker, topic, **{"properties.isolation.level": isolation})
+    values = [value for _, _, value in rows(found, {f"{topic}:0": (0, 6)})]
+    assert values == ([b"a", b"c"] if isolation == "read_committed" else [b"a", b"b", b"c"])
+    # A range that ends in a hole with records behind it, and one of a hole alone.
+    assert [value for _, _, value in rows(found, {f"{topic}:0": (0, 2)})] == [b"a"]
+    assert rows(found, {f"{topic}:0": (5, 6)}) == []
+    found.close()
+
+
+def test_records_that_are_gone_are_left_to_sparks_reader(
+    broker: BrokerInfo, topic: str, fetching: KafkaFetcher
+) -> None:
+    produce(broker.bootstrap, topic, [Record(value=b"x", partition=0) for _ in range(6)])
+    delete_records(broker.bootstrap, topic, {0: 3})
+    assert fetching.fetch({f"{topic}:0": (1, 6)}) is None
+    assert len(rows(fetching, {f"{topic}:0": (3, 6)})) == 3
+
+
+def test_who_gets_no_answer_is_told_so_soon(broker: BrokerInfo, topic: str) -> None:
+    found = fetcher(broker, topic, **{"properties.bootstrap.server": "127.0.0.1:1"})
+    assert found.fetch({f"{topic}:0": (0, 1)}) is None
+    found.close()
+
+
+def test_a_batch_of_many_bytes_is_left_to_sparks_reader(
+    broker: BrokerInfo, topic: str, fetching: KafkaFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(broker.bootstrap, topic, [Record(value=b"x" * 1000, partition=0) for _ in range(50)])
+    monkeypatch.setattr("rw_sql.connectors.kafka_fetch.MOST_BYTES", 20_000)
+    assert fetching.fetch({f"{topic}:0": (0, 50)}) is None
+    assert len(rows(fetching, {f"{topic}:0": (0, 10)})) == 10
+
+
+def test_a_fetch_ends_with_its_owner(broker: BrokerInfo, topic: str) -> None:
+    import threading
+
+    found = fetcher(broker, topic)
+    answers: list[object] = []
+    # Nothing is there at that offset, so that it would wait.
+    waiting = threading.Thread(target=lambda: answers.append(found.fetch({f"{topic}:0": (0, 1)})))
+    waiting.start()
+    time.sleep(0.2)
+    began = time.monotonic()
+    found.close()
+    waiting.join()
+    assert answers == [None]
+    assert time.monotonic() - began < 4
+    assert found.fetch({f"{topic}:0": (0, 1)}) is None
+
+
+def test_kafka_fetches() -> None:
+    assert isinstance(KAFKA, FetchingConnector)
