@@ -113,3 +113,28 @@ def test_the_question_is_asked_once_with_the_preview(paused: AttachedSession) ->
     assert question.statement == LAST
     assert "GAP 20" in question.preview
     assert re.fullmatch(r"[0-9a-f]{12}", question.token)
+
+
+def test_in_a_notebook_a_cells_confirm_and_yes_stand_for_an_answer(
+    paused: AttachedSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from rw_sql.magics.cell import StatementMagic
+
+    shell = InteractiveShell()
+    shell.user_ns["spark"] = paused.spark
+    magic = StatementMagic(shell)
+    with nothing_changes(paused.warehouse), pytest.raises(SqlError) as caught:
+        magic.run("", LAST)
+    token = re.search(r"CONFIRM '(\w+)'", caught.value.hint or "")
+    assert token is not None
+    with nothing_changes(paused.warehouse), pytest.raises(SqlError, match="was not confirmed"):
+        magic.run("--confirm 000000000000", LAST)
+    magic.run(f"--confirm {token[1]}", LAST)
+    assert "GAP 20" in capsys.readouterr().out
+    assert paused.positions("s") == {"1-0": 20}
+    magic.run("--yes", FORGET + "; INJECT SOURCE OFFSETS s VALUES ('0' = 5) ALLOW GAPS")
+    assert paused.positions("s") == {"1-0": 5}
+    with nothing_changes(paused.warehouse), pytest.raises(SqlError, match="RW304"):
+        magic.run("--yes", "INJECT SOURCE OFFSETS s VALUES ('0' = 15)")
