@@ -32,7 +32,8 @@ $(READY): pyproject.toml
 demo: setup ## move a running source between two Kafka topics, on a year's flights of New York
 	@$(BIN)/python examples/demo.py
 
-# Two processes that fill Ivy's cache at once may break it: the jars are fetched before the tests start.
+# Two processes that fill Ivy's cache at once may break it: the jars are fetched before the tests start, and Spark's
+# classes kept as Java made them (tests/jars.py).
 $(JARS): $(READY)
 	@$(BIN)/python -m tests.jars
 	@touch $@

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.java import java_options
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
-# A test's JVM lives for a minute or two: the optimizing compiler costs it more than it gains, half of its CPU time in
-# all. Every Spark of the tests takes this over, also those that children of children start. That compiler alone gets
-# 48 MB for its code, which a worker's JVM fills in minutes; then nothing is compiled any more, and all takes five times
-# as long.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC")
+# Every Spark of the tests takes these over, also those that children of children start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

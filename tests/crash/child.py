@@ -25,6 +25,7 @@ import rw_sql
 from rw_sql.metastore import Metastore
 from rw_sql.runtime import faults, owner
 from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
+from tests.java import java_options
 
 EXIT_NOT_REACHED = 3
 EXIT_NOTICED = 75
@@ -34,7 +35,7 @@ SPARK_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
     # A life of some seconds: what the second compiler and parallel collection cost never comes back.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": java_options(),
 }
 SPARK_APPEND = "spark.append_in_flight"
 _WAIT_SECONDS = 60.0

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from tests.java import java_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ _SPARK_SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": java_options(),
 }
 
 
