@@ -125,6 +125,24 @@ class TableRecord(MaterializedViewRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaTableRecord:
+    """A Delta table of the user's own that a view or sink reads: in the catalog as long as one does.
+
+    ``name`` is what it is called in the queries that Spark runs, ``written`` how a statement names it; ``schema`` is
+    that of its rows, as Spark's JSON. Without ``has_change_feed`` rows can only be appended to it.
+    """
+
+    id: int
+    name: str
+    written: str
+    path: str
+    schema: str
+    has_change_feed: bool = False
+    generation: int = 1
+    kind: str = field(default="delta_table", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRecord:
     """A sink. ``definition`` is its canonical CREATE SINK text; the other fields follow from it.
 
@@ -238,6 +256,7 @@ ObjectRecord = (
     SourceRecord
     | MaterializedViewRecord
     | TableRecord
+    | DeltaTableRecord
     | SinkRecord
     | ConnectionRecord
     | SecretRecord

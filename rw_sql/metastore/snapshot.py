@@ -16,6 +16,7 @@ from rw_sql.metastore.records import (
     AssignSplits,
     Change,
     ConnectionRecord,
+    DeltaTableRecord,
     DropObject,
     ForgetSplitStates,
     MaterializedViewRecord,
@@ -122,6 +123,8 @@ class Snapshot:
     def all(self, kind: Literal["materialized_view"]) -> tuple[MaterializedViewRecord, ...]: ...
     @overload
     def all(self, kind: Literal["table"]) -> tuple[TableRecord, ...]: ...
+    @overload
+    def all(self, kind: Literal["delta_table"]) -> tuple[DeltaTableRecord, ...]: ...
     @overload
     def all(self, kind: Literal["sink"]) -> tuple[SinkRecord, ...]: ...
     @overload

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.plan.plan import Plan
 
+RESHAPING = ("ADD COLUMN", "RENAME TABLE")
+"""The kinds of operations after which a table's definition does not follow from an older one of its source."""
+
 
 def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
     """A plan that rewrites the definitions of tables along with those of their sources."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import (
+    DeltaTableRecord,
     Maintenance,
     MaterializedViewRecord,
     SinkRecord,
@@ -27,7 +28,7 @@ from rw_sql.plan.definitions import (
 from rw_sql.plan.history import History
 from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.plan.rates import is_throttled
-from rw_sql.plan.relations import kept_watermark, schema_columns, table_schema
+from rw_sql.plan.relations import changes_rows, kept_watermark, schema_columns, table_schema
 from rw_sql.plan.sink_checks import encode_options, shape_of
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class ViewInput:
     ``columns`` are those that queries see; where a table with a primary key reads its source, those of a log too that
     tell in which order its rows came and what became of them. ``keys`` are the columns, hidden ones too, that its rows
     are replaced by; none where they are only appended. ``history`` is what came before the view, where its log is not
-    just read from the beginning (see :mod:`rw_sql.plan.history`).
+    just read from the beginning (see :mod:`rw_sql.plan.history`). Of a Delta table of the user's own there is a
+    ``path``, and ``has_feed`` where it keeps the changes of its rows.
     """
 
     id: int
@@ -110,6 +112,13 @@ class ViewInput:
     watermark: tuple[str, str] | None
     keys: tuple[str, ...] = ()
     history: str = ""
+    path: str = ""
+    has_feed: bool = False
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether it is read by its change data feed, since its rows do not only come."""
+        return bool(self.keys) or self.has_feed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +266,8 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
         elif isinstance(record, MaterializedViewRecord):
             columns = tuple(name for name, _ in schema_columns(record.schema))
             watermark = kept_watermark(record)
+        elif isinstance(record, DeltaTableRecord):
+            columns = tuple(name for name, _ in schema_columns(record.schema))
         else:
             raise LookupError(f"{view.kind} {view.name} reads object {input_id}, which is not in the catalog")
         found.append(
@@ -269,6 +280,8 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 watermark=watermark,
                 keys=record.keys if isinstance(record, MaterializedViewRecord) else (),
                 history=histories.get(record.id, ""),
+                path=record.path if isinstance(record, DeltaTableRecord) else "",
+                has_feed=isinstance(record, DeltaTableRecord) and record.has_change_feed,
             )
         )
     return tuple(found)
@@ -378,11 +391,11 @@ def rebuilt(snapshot: Snapshot) -> Snapshot:
 
 
 def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
-    """The inputs whose change feed a reader reads: views that replace their rows, taken by a sink or read by a view."""
+    """The inputs whose change feed a reader reads: those whose rows are replaced or deleted."""
     if isinstance(reader, SinkRecord) and reader.query:
         return frozenset()
     inputs = (snapshot.get(id_) for id_ in reader.inputs)
-    return frozenset(view.id for view in inputs if isinstance(view, MaterializedViewRecord) and view.keys)
+    return frozenset(record.id for record in inputs if record is not None and changes_rows(record))
 
 
 def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
 from rw_sql.plan.requests import Asking, watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.metastore.records import ObjectRecord, TableRecord
     from rw_sql.plan.plan import SplitPreview
     from rw_sql.plan.readers import Reader
 
@@ -25,7 +25,12 @@ def effects_on_dependents(
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)
     notices: list[str] = []
-    if any(row.duplicates for row in rows):
+    table = snapshot.table_of(reader.source.id)
+    if table is not None and table.primary_key:
+        # What is above the table sees only what changes in it.
+        if any(row.duplicates for row in rows):
+            notices.append(_taken_again(table))
+    elif any(row.duplicates for row in rows):
         appending = [view.name for view in views if not view.keys]
         counting = [view.name for view in views if view.keys]
         if appending:
@@ -43,6 +48,16 @@ def effects_on_dependents(
             if view.id in marks
         ]
     return tuple(notices)
+
+
+def _taken_again(table: TableRecord) -> str:
+    """What becomes of rows in a keyed table that are read again."""
+    if table.conflict == IGNORE:
+        return f"rows that are read again are left out where table {table.name} has their keys"
+    newer = ", unless their version is older" if table.version_columns else ""
+    what = "the values of" if table.conflict == IF_NOT_NULL else ""
+    words = f"{what} rows that are read again take the place of those of their keys in table {table.name}".strip()
+    return words + newer
 
 
 def _adds(record: ObjectRecord) -> bool:

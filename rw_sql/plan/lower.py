@@ -12,6 +12,7 @@ from rw_sql.plan.lower_alter_set import lower_alter_source_set
 from rw_sql.plan.lower_backfill import lower_alter_materialized_view_set, lower_cancel_jobs
 from rw_sql.plan.lower_block import lower_unsafe_block
 from rw_sql.plan.lower_checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
+from rw_sql.plan.lower_columns import lower_add_column
 from rw_sql.plan.lower_connection import (
     lower_alter_connection_options,
     lower_create_connection,
@@ -37,7 +38,7 @@ from rw_sql.plan.lower_source import (
     lower_resume_all_sources,
     lower_resume_source,
 )
-from rw_sql.plan.lower_table import lower_create_table, lower_drop_table
+from rw_sql.plan.lower_table import lower_create_table, lower_drop_connector, lower_drop_table
 from rw_sql.plan.lower_undo import lower_undo_operation
 from rw_sql.plan.lower_unsafe import lower_alter_source_unsafe_set, lower_reset_source_splits
 from rw_sql.plan.lower_view import lower_create_materialized_view, lower_drop_materialized_view
@@ -109,6 +110,10 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             return lower_rewind_source(statement, snapshot)
         case ast.CreateTable():
             return lower_create_table(statement, snapshot, query_dialect)
+        case ast.AlterAddColumn():
+            return lower_add_column(statement, snapshot)
+        case ast.AlterTableDropConnector():
+            return lower_drop_connector(statement, snapshot)
         case ast.DropTable():
             return lower_drop_table(statement, snapshot)
         case ast.CreateMaterializedView():

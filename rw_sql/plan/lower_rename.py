@@ -1,4 +1,4 @@
-"""Lowers ALTER MATERIALIZED VIEW … RENAME TO: what reads the view goes on reading it."""
+"""Lowers ALTER {MATERIALIZED VIEW | TABLE} … RENAME TO: what reads it goes on reading it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord
-from rw_sql.plan.definitions import sink_definition, view_definition
+from rw_sql.metastore.records import (
+    MaterializedViewRecord,
+    Operation,
+    PauseRecord,
+    PutObject,
+    RewindRecord,
+    SinkRecord,
+    SourceRecord,
+    TableRecord,
+)
+from rw_sql.plan.definitions import sink_definition, source_definition, table_definition, view_definition
 from rw_sql.plan.lower_source import nothing
-from rw_sql.plan.names import find_view, object_name, require_free
+from rw_sql.plan.lower_table import reading
+from rw_sql.plan.names import find_table, find_view, object_name, require_free
 from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.refreshes import refresh_of
 from rw_sql.plan.requests import Asking
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import render
@@ -24,22 +35,22 @@ if TYPE_CHECKING:
 
 
 def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Plan]:
-    """RENAME TO of a materialized view; its rows and the place where it and its readers stand stay."""
+    """RENAME TO of a materialized view or table; its rows and the place where it and its readers stand stay."""
     yield from ()
-    if statement.kind != "MATERIALIZED VIEW":
+    if statement.kind not in ("MATERIALIZED VIEW", "TABLE"):
         raise SqlError(
             NOT_SUPPORTED,
             f"ALTER {statement.kind} … RENAME TO is not supported yet",
             span=statement.span,
-            hint="ALTER MATERIALIZED VIEW … RENAME TO is",
+            hint="ALTER MATERIALIZED VIEW … RENAME TO and ALTER TABLE … RENAME TO are",
         )
-    view = find_view(snapshot, statement.name)
+    is_table = statement.kind == "TABLE"
+    view = find_table(snapshot, statement.name) if is_table else find_view(snapshot, statement.name)
     new = object_name(statement.new_name)
     if new == view.name:
         return nothing(statement, view.name, "it has this name already")
     require_free(snapshot, statement.new_name)
-    definition = replace(view_definition(view.definition), name=Name(parts=(new,)))
-    changes: list[Change] = [PutObject(record=replace(view, name=new, definition=render(definition)))]
+    changes = _renamed_table(snapshot, view, new) if isinstance(view, TableRecord) else [_renamed_view(view, new)]
     rows = [ObjectChange(object=new, change="RENAMED", detail=f"was {view.name}")]
     for reader in snapshot.readers_of(view.id):
         try:
@@ -53,7 +64,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Pla
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(
-            kind="RENAME MATERIALIZED VIEW",
+            kind=f"RENAME {statement.kind}",
             statement=render(statement),
             objects=(new, view.name, *(row.object for row in rows[1:])),
             changes=tuple(changes),
@@ -61,6 +72,37 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Pla
         changes=tuple(rows),
         affected=(view.id,),
     )
+
+
+def _renamed_view(view: MaterializedViewRecord, new: str) -> Change:
+    definition = replace(view_definition(view.definition), name=Name(parts=(new,)))
+    return PutObject(record=replace(view, name=new, definition=render(definition)))
+
+
+def _renamed_table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
+    """The table, its source, and what holds that: all have one name."""
+    definition = replace(table_definition(table.definition), name=Name(parts=(new,)))
+    kept = table.maintenance
+    renamed = replace(
+        table,
+        name=new,
+        definition=render(definition),
+        query=reading(table.query, new),
+        maintenance=replace(kept, query=reading(kept.query, new)),
+    )
+    changes: list[Change] = [PutObject(record=renamed)]
+    source = snapshot.get(table.source_id) if table.source_id is not None else None
+    if isinstance(source, SourceRecord):
+        written = replace(source_definition(source.definition), name=Name(parts=(new,)))
+        changes.append(PutObject(record=replace(source, name=new, definition=render(written))))
+        for kind in ("pause", "rewind"):
+            for record in snapshot.all(kind):
+                if isinstance(record, PauseRecord | RewindRecord) and record.source_id == source.id:
+                    changes.append(PutObject(record=replace(record, name=new)))
+    refresh = refresh_of(snapshot, table.id)
+    if refresh is not None:
+        changes.append(PutObject(record=replace(refresh, name=new)))
+    return changes
 
 
 def _reading(reader: MaterializedViewRecord | SinkRecord, old: str, new: str) -> MaterializedViewRecord | SinkRecord:

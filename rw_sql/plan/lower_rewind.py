@@ -22,7 +22,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
     StoredState,
 )
-from rw_sql.plan.associated import without_tables
+from rw_sql.plan.associated import RESHAPING, without_tables
 from rw_sql.plan.desired import ingest_fragment, sink_job, view_job
 from rw_sql.plan.lower_undo import REWIND, checked
 from rw_sql.plan.moves import answers_of, move_of, predictions
@@ -162,6 +162,10 @@ def _before(
     for record in records:
         image = before_from_json(record.before)
         _require_same_connection(statement, snapshot, source, record, image)
+        if record.kind in RESHAPING and source.id in image.objects:
+            raise _refused(
+                statement, f"operation {record.epoch} ({record.kind}) gave it another shape since, or another name"
+            )
         if source.id in image.objects:
             objects.setdefault(source.id, image.objects[source.id])
         for split, epoch in image.splits.get(fragment, {}).items():

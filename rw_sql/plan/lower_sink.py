@@ -18,17 +18,18 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.plan.definitions import listed_options, option_text, sink_definition
+from rw_sql.plan.delta_inputs import delta_table, only_appended
 from rw_sql.plan.lower_rebuild import require_not_rebuilding
 from rw_sql.plan.lower_source import drop_plan, nothing
 from rw_sql.plan.maintenance import visible_keys
-from rw_sql.plan.names import RELATION_KINDS, find_relation, find_sink, object_name, require_free
+from rw_sql.plan.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation, find_sink, object_name, require_free, spoken
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, sink_options
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.queries import plan_query, require_log
 from rw_sql.plan.relations import relation_of
 from rw_sql.plan.requests import Asking, analysis, clock, look_at_target, table_version
 from rw_sql.plan.sink_checks import SinkInput, check_sink, encode_options, shape_of
-from rw_sql.plan.steps import steps_of
+from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
         return nothing(statement, name, f'sink "{name}" already exists')
     require_free(snapshot, statement.name)
     given = yield from _input(statement, snapshot, query_dialect)
+    added: list[Change] = [PutObject(record=table) for table in given.new]
+    base, snapshot = snapshot, after(snapshot, tuple(added))
     require_not_rebuilding(snapshot, given.inputs, statement.name.span)
     kind_name, shape = check_sink(snapshot, statement, given)
     options = plan_options(snapshot, statement)
@@ -73,7 +76,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
         created_at_ms=(yield from clock()),
     )
     record = sink_record(snapshot, blank, stored)
-    changes: list[Change] = [PutObject(record=record)]
+    changes: list[Change] = [*added, PutObject(record=record)]
     for input_id in given.inputs:
         view = snapshot.get(input_id)
         if isinstance(view, MaterializedViewRecord) and view.keys and not view.has_change_feed:
@@ -88,9 +91,10 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
                 detail=f"rows of {given.name} have no order: where ({keys}) repeats, any one of them stays",
             )
         )
+    answers += [ObjectChange(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]
     return Plan(
         statement=statement,
-        steps=steps_of(snapshot, tuple(changes)),
+        steps=steps_of(base, tuple(changes)),
         operation=Operation(kind="CREATE SINK", statement=render(statement), objects=(name,), changes=tuple(changes)),
         changes=tuple(answers),
         affected=(record.id,),
@@ -110,28 +114,37 @@ def _input(statement: CreateSink, snapshot: Snapshot, query_dialect: str) -> Ask
         closes_windows=statement.is_emit_on_window_close,
     )
     return SinkInput(
-        name="the query", inputs=found.inputs, schema=found.schema, query=found.text, keys=found.keys, is_ordered=False
+        name="the query",
+        inputs=found.inputs,
+        schema=found.schema,
+        query=found.text,
+        keys=found.keys,
+        is_ordered=False,
+        new=found.new,
     )
 
 
 def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
-    record = find_relation(snapshot, object_name(name))
+    is_elsewhere = name.schema not in (None, SCHEMA_ALIAS)
+    record = None if is_elsewhere else find_relation(snapshot, object_name(name))
     if isinstance(record, MaterializedViewRecord):
         if visible_keys(record) != record.keys:
             raise SqlError(
                 SINK_CANNOT_FOLLOW,
-                f'materialized view "{record.name}" replaces rows that no columns of it tell apart',
+                f'{spoken(record.kind)} "{record.name}" replaces rows that no columns of it tell apart',
                 span=name.span,
                 hint="a view that selects the columns it groups by can be followed",
             )
         return SinkInput(
-            name=f'materialized view "{record.name}"',
+            name=f'{spoken(record.kind)} "{record.name}"',
             inputs=(record.id,),
             schema=record.schema,
             keys=record.keys,
             has_before=bool(record.keys),
             is_ordered=False,
         )
+    if record is None and (found := (yield from _delta_input(name, snapshot))) is not None:
+        return found
     if not isinstance(record, SourceRecord):
         known = [found.name for kind in RELATION_KINDS for found in snapshot.all(kind)]
         near = near_names(name.last, known)
@@ -144,8 +157,25 @@ def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
         )
     if isinstance(record, SourceRecord):
         require_log(record, name.span)
-    found = yield from analysis(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))
-    return SinkInput(name=f'source "{record.name}"', inputs=(record.id,), schema=found.schema)
+    columns = yield from analysis(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))
+    return SinkInput(name=f'source "{record.name}"', inputs=(record.id,), schema=columns.schema)
+
+
+def _delta_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput | None]:
+    """A Delta table of the user's own; None where that name has none."""
+    written = ".".join(quoted_spark(part) for part in name.parts)
+    table, is_new = yield from delta_table(snapshot, written, name.last)
+    if table is None:
+        return None
+    return SinkInput(
+        name=f"table {name}",
+        inputs=(table.id,),
+        schema=table.schema,
+        has_before=table.has_change_feed,
+        is_changing=table.has_change_feed,
+        is_ordered=table.has_change_feed,
+        new=(table,) if is_new else (),
+    )
 
 
 def quoted_spark(name: str) -> str:

@@ -34,6 +34,7 @@ from rw_sql.plan.definitions import (
     listed_options,
     option_text,
 )
+from rw_sql.plan.delta_inputs import left_unread
 from rw_sql.plan.desired import ingest_fragment, reader_fragment
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options, visible
@@ -296,7 +297,9 @@ def drop_with_dependents(
 
 def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
     """The plan of a DROP: one row per object that goes."""
-    dropped = [snapshot.get(change.id) for change in changes if isinstance(change, DropObject)]
+    ids = [change.id for change in changes if isinstance(change, DropObject)]
+    dropped = [snapshot.get(id_) for id_ in ids]
+    changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids))]
     gone = tuple(
         record
         for record in dropped

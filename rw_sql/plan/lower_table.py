@@ -1,14 +1,31 @@
-"""Lowers CREATE and DROP TABLE: a table with a connector is a source and the rows that its records come to."""
+"""Lowers CREATE and DROP TABLE and DROP CONNECTOR: a table with a connector is a source and the rows it comes to."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import connector
 from rw_sql.errors import INVALID_EXPRESSION, SqlError
-from rw_sql.metastore.records import KEYED, DropObject, Maintenance, Operation, PutObject, SourceRecord, TableRecord
-from rw_sql.plan.definitions import PAUSED_AT_BIRTH, has_changes, source_of_table
-from rw_sql.plan.desired import order_columns
+from rw_sql.metastore.records import (
+    KEYED,
+    DropObject,
+    ForgetSplitStates,
+    Maintenance,
+    Operation,
+    PutObject,
+    SourceRecord,
+    TableRecord,
+    UnassignSplits,
+)
+from rw_sql.plan.definitions import (
+    PAUSED_AT_BIRTH,
+    has_changes,
+    include_name,
+    source_of_table,
+    table_definition,
+)
+from rw_sql.plan.desired import order_columns, reader_fragment
 from rw_sql.plan.lower_refreshable import lower_create_refreshable, refresh_options
 from rw_sql.plan.lower_source import (
     begin_reading,
@@ -18,7 +35,7 @@ from rw_sql.plan.lower_source import (
     lower_create_source,
     nothing,
 )
-from rw_sql.plan.names import find_table, object_name, require_free
+from rw_sql.plan.names import find_source_of, find_table, object_name, require_free
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.refreshes import refresh_of
@@ -26,15 +43,15 @@ from rw_sql.plan.relations import relation_of
 from rw_sql.plan.requests import WHOLE, Asking, analysis
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, primary_key_of, table_columns
-from rw_sql.syntax import render, spark_type
+from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax.dialect import to_spark
-from rw_sql.syntax.statements import Query
+from rw_sql.syntax.statements import ColumnDefinition, CreateSource, Query
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
-    from rw_sql.syntax.statements import CreateTable, DropTable, Expression
+    from rw_sql.syntax.statements import AlterTableDropConnector, CreateTable, DropTable, Expression, IncludeColumn
 
 
 def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect: str) -> Asking[Plan]:
@@ -140,6 +157,11 @@ def _with_columns(query: str, more: tuple[tuple[str, str], ...]) -> str:
     return f"{head}, {', '.join(_quoted(name) for name, _ in more)} FROM {table}"
 
 
+def reading(query: str, name: str) -> str:
+    """A table's query over the source of another name."""
+    return f"{query.rpartition(' FROM ')[0]} FROM {_quoted(name)}"
+
+
 def _expression(expression: Expression, dialect: str) -> str:
     if dialect != "risingwave":
         return expression.text
@@ -177,3 +199,49 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
     plan = drop_plan(statement, snapshot, "DROP TABLE", changes)
     rows = tuple(row for row in plan.changes if (row.object, row.detail) != (name, "source"))
     return replace(plan, changes=rows)
+
+
+def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER TABLE … DROP CONNECTOR: the source goes, the rows and what reads them stay."""
+    yield from ()
+    table = find_table(snapshot, statement.name)
+    source = find_source_of(snapshot, "TABLE", statement.name)
+    written = table_definition(table.definition)
+    included = tuple(_as_column(source.connector, column) for column in written.include)
+    definition = replace(written, columns=(*written.columns, *included), include=(), options=(), format=None)
+    changes: list[Change] = [
+        PutObject(record=replace(table, definition=render(definition), source_id=None, inputs=())),
+        DropObject(id=source.id),
+        *forget_source(snapshot, source),
+    ]
+    refresh = refresh_of(snapshot, table.id)
+    if refresh is not None:
+        changes.append(DropObject(id=refresh.id))
+    fragment = reader_fragment(table.id, source.id)
+    if snapshot.splits(fragment) or snapshot.states(fragment):
+        changes.append(UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))))
+        changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(snapshot.states(fragment))))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind="DROP CONNECTOR",
+            statement=render(statement),
+            objects=(table.name, *(record.name for record in snapshot.dependents_of(table.id))),
+            changes=tuple(changes),
+        ),
+        changes=(ObjectChange(object=table.name, change="ALTERED", detail="its connector is dropped: its rows stay"),),
+        affected=(table.id,),
+    )
+
+
+def _as_column(connector_name: str, column: IncludeColumn) -> ColumnDefinition:
+    """A column that INCLUDE added, as one of the table's own."""
+    kind = column.inner_type
+    if kind is None:
+        known = "BYTEA" if column.inner is not None else connector(connector_name).spec.include[column.kind].type
+        made = parse_statement(f"CREATE SOURCE s (c {known}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
+        if not isinstance(made, CreateSource):
+            raise TypeError("a column has a type")
+        kind = made.columns[0].data_type
+    return ColumnDefinition(name=include_name(connector_name, column), data_type=kind)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.plan.backfill import plan_histories, startup_of, view_options
+from rw_sql.plan.delta_inputs import only_appended
 from rw_sql.plan.lower_rebuild import require_not_rebuilding
 from rw_sql.plan.lower_source import begin_reading, drop_plan, drop_with_dependents, nothing
 from rw_sql.plan.maintenance import how_maintained, kept_as
@@ -16,7 +17,7 @@ from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.queries import plan_query
 from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.requests import Asking, clock
-from rw_sql.plan.steps import steps_of
+from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.queries import repeated_tables
 
@@ -43,6 +44,8 @@ def lower_create_materialized_view(
         closes_windows=statement.is_emit_on_window_close,
         columns=statement.columns,
     )
+    added: list[Change] = [PutObject(record=table) for table in found.new]
+    base, snapshot = snapshot, after(snapshot, tuple(added))
     require_not_rebuilding(snapshot, found.inputs, statement.name.span)
     history = yield from plan_histories(
         snapshot, found.inputs, given.startup, name, startup_of(statement), statement.name.span
@@ -61,7 +64,7 @@ def lower_create_materialized_view(
         backfill_rate_limit=given.rate_limit,
         maintenance=found.maintenance,
     )
-    changes: list[Change] = [PutObject(record=record)]
+    changes: list[Change] = [*added, PutObject(record=record)]
     for input_id in record.inputs:
         source = snapshot.get(input_id)
         if isinstance(source, SourceRecord) and not source.is_shared:
@@ -80,13 +83,17 @@ def lower_create_materialized_view(
         how += f"; {history.offsets} records of history to read"
     return Plan(
         statement=statement,
-        steps=steps_of(snapshot, tuple(changes)),
+        steps=steps_of(base, tuple(changes)),
         operation=Operation(
             kind="CREATE MATERIALIZED VIEW", statement=render(statement), objects=(name,), changes=tuple(changes)
         ),
         changes=(
             ObjectChange(object=name, change="CREATED", detail=how),
             *(ObjectChange(object=name, change="NOTICE", detail=notice) for notice in history.notices),
+            *(
+                ObjectChange(object=name, change="NOTICE", detail=said)
+                for said in only_appended(snapshot, record.inputs)
+            ),
         ),
         affected=(record.id,),
         notes=(how_maintained(record),),

@@ -16,7 +16,8 @@ from rw_sql.metastore.records import (
     MaterializedViewRecord,
     SourceRecord,
 )
-from rw_sql.plan.relations import hidden_columns, relation_of, schema_columns
+from rw_sql.plan.names import spoken
+from rw_sql.plan.relations import changes_rows, hidden_columns, relation_of, schema_columns
 from rw_sql.plan.requests import UPSERT as AS_UPSERT
 from rw_sql.plan.requests import WHOLE, Asking, QueryAnalysis, Relation, analysis
 from rw_sql.syntax.maintained import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
@@ -58,7 +59,7 @@ def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool)
     """The first strategy in this order that gives what a batch query would: what Spark keeps up to date by itself, what
     follows the changes of the inputs, what computes the touched part again, what computes all of it again."""
     relations = tuple(relation_of(record) for record in inputs)
-    changing = tuple(record for record in inputs if isinstance(record, MaterializedViewRecord) and record.keys)
+    changing = tuple(record for record in inputs if changes_rows(record))
     streamed: QueryAnalysis | None = None
     if not changing:
         streamed = yield from analysis(text, relations, closes_windows=closes_windows)
@@ -68,8 +69,8 @@ def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool)
         return Maintained(
             refused=streamed
             or QueryAnalysis(
-                refusal=f'EMIT ON WINDOW CLOSE over materialized view "{changing[0].name}", which replaces its rows: '
-                "a window of it is never closed",
+                refusal=f'EMIT ON WINDOW CLOSE over {spoken(changing[0].kind)} "{changing[0].name}", which replaces '
+                "its rows: a window of it is never closed",
                 hint="leave it out, or read the view's source",
             )
         )
@@ -161,10 +162,12 @@ def _upserted(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation,
 
 
 def _following(
-    query: ViewQuery, whole: QueryAnalysis, view: MaterializedViewRecord, relation: Relation
+    query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
 ) -> Asking[Maintained | None]:
-    """Over the changes of one view's rows."""
+    """Over the changes of the rows of one view or table. Without keys nobody knows which rows a change is of."""
     if query.kind == ROWS and whole.operators <= _PICKING:
+        if not isinstance(view, MaterializedViewRecord):
+            return None
         form = query.with_keys(view.keys)
         if form is None:
             return None

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, NOT_SUPPORTED, SqlError
-from rw_sql.metastore.records import Maintenance, MaterializedViewRecord, SourceRecord
+from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
+from rw_sql.plan.delta_inputs import delta_inputs
 from rw_sql.plan.maintenance import Maintained, decide
-from rw_sql.plan.names import find_relation, spark_query
-from rw_sql.plan.relations import relation_of, schema_columns
+from rw_sql.plan.names import find_relation, spark_query, spoken
+from rw_sql.plan.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.requests import WHOLE, Asking, analysis
 from rw_sql.syntax.dialect import to_spark
 from rw_sql.syntax.maintained import renamed_columns
@@ -28,13 +29,15 @@ _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
     """A query as Spark runs it, the ids of what it reads, its schema as Spark's JSON, and the columns a row is replaced
-    by (none: rows are appended). ``maintenance`` is a view's."""
+    by (none: rows are appended). ``maintenance`` is a view's. ``new`` are the user's own tables that it reads and that
+    come into the catalog with it."""
 
     text: str
     inputs: tuple[int, ...]
     schema: str
     keys: tuple[str, ...]
     maintenance: Maintenance = field(default_factory=Maintenance)
+    new: tuple[DeltaTableRecord, ...] = ()
 
 
 def require_log(source: SourceRecord, span: Span) -> None:
@@ -59,16 +62,21 @@ def plan_query(
     else:
         written, tables = query.text, table_names(query.text)
     read = [find_relation(snapshot, table) for table in tables]
-    inputs = tuple(dict.fromkeys(record.id for record in read if record is not None))
+    records: tuple[ObjectRecord, ...] = tuple(dict.fromkeys(record for record in read if record is not None))
+    new: tuple[DeltaTableRecord, ...] = ()
+    text = spark_query(written, [record.name for record in records])
+    if not records:
+        # Beside something of ours they are read as of each batch; by themselves they are what is followed.
+        own = yield from delta_inputs(snapshot, text)
+        text, records, new = own.text, own.records, own.new
+    inputs = tuple(record.id for record in records)
     if not inputs:
         raise SqlError(
             INVALID_QUERY,
-            f"the query of {what} reads no source or materialized view",
+            f"the query of {what} reads no source, table or materialized view, and no Delta table",
             span=query.span,
             hint="SHOW SOURCES lists what can be read",
         )
-    records = tuple(record for record in (snapshot.get(id_) for id_ in inputs) if record is not None)
-    text = spark_query(written, [record.name for record in records])
     if what.startswith("sink "):
         _require_appended(records, query)
         streamed = yield from analysis(
@@ -99,12 +107,15 @@ def plan_query(
             span=query.span,
             hint="rename one of them with AS",
         )
-    return PlannedQuery(text=text, inputs=inputs, schema=found.schema, keys=found.keys, maintenance=found.maintenance)
+    return PlannedQuery(
+        text=text, inputs=inputs, schema=found.schema, keys=found.keys, maintenance=found.maintenance, new=new
+    )
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
     """Says also what becomes of the tables that are the user's own."""
-    known = {record.name for record in records}
+    known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
+    known |= {record.name for record in records}
     own = [table for table in tables if table not in known]
     if not own:
         return maintenance
@@ -134,10 +145,11 @@ def _require_appended(records: tuple[ObjectRecord, ...], query: Query) -> None:
     for record in records:
         if isinstance(record, SourceRecord):
             require_log(record, query.span)
-        if isinstance(record, MaterializedViewRecord) and record.keys:
+        if changes_rows(record):
+            named = record.written if isinstance(record, DeltaTableRecord) else f'"{record.name}"'
             raise SqlError(
                 NOT_SUPPORTED,
-                f'materialized view "{record.name}" replaces its rows; queries of sinks over it are not supported yet',
+                f"{spoken(record.kind)} {named} replaces its rows; queries of sinks over it are not supported yet",
                 span=query.span,
                 hint=f"FROM {record.name} takes its changes as they are; or make the query a materialized view",
             )

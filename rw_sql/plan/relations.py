@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord, TableRecord
+from rw_sql.metastore.records import DeltaTableRecord, MaterializedViewRecord, SourceRecord, TableRecord
 from rw_sql.plan.definitions import definition_of, source_columns, source_watermark, table_definition
 from rw_sql.plan.requests import Relation
 
@@ -20,7 +20,16 @@ def relation_of(record: ObjectRecord) -> Relation:
         return Relation(name=record.name, columns=source_columns(statement), watermark=source_watermark(statement))
     if isinstance(record, MaterializedViewRecord):
         return Relation(name=record.name, columns=schema_columns(record.schema), watermark=kept_watermark(record))
+    if isinstance(record, DeltaTableRecord):
+        return Relation(name=record.name, columns=schema_columns(record.schema))
     raise TypeError(f"{record.kind} {record.name} is not a relation")
+
+
+def changes_rows(record: ObjectRecord | None) -> bool:
+    """Whether rows of a relation are replaced or deleted: whoever follows it reads its change data feed."""
+    if isinstance(record, DeltaTableRecord):
+        return record.has_change_feed
+    return isinstance(record, MaterializedViewRecord) and bool(record.keys)
 
 
 def kept_watermark(record: MaterializedViewRecord) -> tuple[str, str] | None:

@@ -19,6 +19,7 @@ from rw_sql.plan.log_requests import LogSize, MeasureLogs
 from rw_sql.plan.options import PlannedOptions
 from rw_sql.plan.ranges import LogPiece, ReadLife
 from rw_sql.plan.rewind_requests import RewindRequest
+from rw_sql.plan.table_requests import LookAtTable
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -345,6 +346,7 @@ Request = (
     | CheckpointRequest
     | RewindRequest
     | MeasureLogs
+    | LookAtTable
 )
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import SinkRecord
+    from rw_sql.metastore.records import DeltaTableRecord, SinkRecord
     from rw_sql.syntax.statements import CreateSink, FormatEncode, Option
 
 _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
@@ -40,6 +40,8 @@ class SinkInput:
 
     ``keys`` are the columns that its rows are replaced by; none where they are only appended. ``has_before``: its
     changes come with the row as it was. ``is_ordered``: of two rows with the same key it is known which came last.
+    ``is_changing``: rows are replaced and deleted, and no columns are known to identify them. ``new`` are the user's
+    own tables that come into the catalog with the sink.
     """
 
     name: str
@@ -49,6 +51,8 @@ class SinkInput:
     keys: tuple[str, ...] = ()
     has_before: bool = False
     is_ordered: bool = True
+    is_changing: bool = False
+    new: tuple[DeltaTableRecord, ...] = ()
 
 
 def shape_of(sink: SinkRecord, encode_options: tuple[tuple[str, str], ...] = ()) -> SinkShape:
@@ -241,7 +245,7 @@ def _is_forced(statement: CreateSink) -> bool:
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
     """Whether the target can be kept right under the changes of the input's rows. Raises SINK_CANNOT_FOLLOW."""
-    if not given.keys:
+    if not given.keys and not given.is_changing:
         return
     if type_ == APPEND_ONLY and not is_forced:
         where = "the ENCODE options" if statement.format else "WITH"

@@ -22,6 +22,7 @@ from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.readers.positions import read_fragment_positions
+from rw_sql.runtime.tables import table_path
 from rw_sql.runtime.views.inputs import WAITING
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _flush_reader(
         record = snapshot.get(input_id)
         if isinstance(record, SourceRecord) and not record.is_shared:
             continue  # what it has read of that was waited for with the source
-        table = context.warehouse.data(input_id, getattr(record, "generation", 1))
+        table = table_path(context.warehouse, snapshot, input_id)
         last = _last_data_version(context, table, is_feed=input_id in fed)
         if last >= 0:
             table_id = str(DeltaTable(table).metadata().id)

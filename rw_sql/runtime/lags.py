@@ -28,6 +28,7 @@ from rw_sql.runtime.delta_log import added_rows, latest_version, read_actions
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.readers.positions import read_fragment_positions
+from rw_sql.runtime.tables import table_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +85,7 @@ def _rows_behind(
     inputs: tuple[int, ...] | None = None,
 ) -> int | None:
     ids = reader.inputs if inputs is None else inputs
-    tables = {id_: context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1)) for id_ in ids}
+    tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
     fed = (tables[id_] for id_ in fed_by(snapshot, reader))
     feeds = {str(DeltaTable(table).metadata().id) for table in fed if latest_version(context.warehouse, table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)

@@ -105,7 +105,7 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
     """Raises StalledError where versions of an input that a query on this checkpoint still needs were cleaned away."""
     warehouse = context.warehouse
     for given in spec.inputs:
-        path = warehouse.data(given.id, given.generation)
+        path = given.path or warehouse.data(given.id, given.generation)
         newest = latest_version(warehouse, path)
         if newest < 0 or not warehouse.list_names(f"{checkpoint}/offsets"):
             continue

@@ -93,6 +93,7 @@ class JobOutput:
     ) -> JobOutput:
         """Opens the table, making it if it is not there, and fences all earlier runs out of it.
 
+        Columns of ``spark_schema`` that it does not have are added to it.
         With ``has_change_feed`` the table keeps the changes of its rows from then on, with ``statistics`` its
         files tell of these columns. ``first_rows`` are what it holds before any batch.
         """
@@ -105,6 +106,7 @@ class JobOutput:
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
         output._fence(first_rows)
+        output._add_columns(Schema.from_json(spark_schema))
         settings = dict(TABLE_SETTINGS)
         if has_change_feed:
             settings[CHANGE_FEED] = "true"
@@ -121,6 +123,13 @@ class JobOutput:
         )
         output._fence()
         return output
+
+    def _add_columns(self, schema: Schema) -> None:
+        """Gives the table columns that were added since it was made; its rows have NULL in them."""
+        known = {column.name for column in self.table.schema().fields}
+        new = [column for column in schema.fields if column.name not in known]
+        if new:
+            self.table.alter.add_columns(new)
 
     def _set(self, settings: dict[str, str]) -> None:
         """Gives the table settings that it does not have yet."""

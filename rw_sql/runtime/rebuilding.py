@@ -14,6 +14,7 @@ from rw_sql.plan.lower_rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.delta_log import commits, has_new_data, latest_version
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.progress import committed_versions
+from rw_sql.runtime.tables import table_path
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -52,7 +53,7 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         return False
     fed = fed_by(then, view)
     for id_ in view.inputs:
-        given = warehouse.data(id_, getattr(then.get(id_), "generation", 1))
+        given = table_path(warehouse, then, id_)
         try:
             table = str(DeltaTable(given).metadata().id)
         except TableNotFoundError:

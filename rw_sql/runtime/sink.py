@@ -23,7 +23,9 @@ from rw_sql.runtime.log_upkeep import Upkeep
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.progress import newest_planned
 from rw_sql.runtime.sink_batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
-from rw_sql.runtime.views.inputs import input_frame, require_input
+from rw_sql.runtime.tables import with_way_out
+from rw_sql.runtime.views.inputs import input_frame, path_of, require_input
+from rw_sql.syntax.names import quoted
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -163,15 +165,16 @@ class Sink:
             return frame, "update" if self.spec.replaces else "append"
         (given,) = self.spec.inputs
         columns = [f"`{name}`" for name in self.spec.shape.columns]
-        path = self.context.warehouse.data(given.id, given.generation)
+        path = path_of(self.context.warehouse, given)
         reader = spark.readStream.format("delta").option("maxBytesPerTrigger", BATCH_BYTES)
-        if given.keys:
+        if given.is_changing:
             reader = reader.option("readChangeFeed", "true")
             after = max((version for _, version in self.spec.starts), default=-1)
             if after >= 0:
                 reader = reader.option("startingVersion", str(self._feed_begin(path, after)))
             return reader.load(path).where(f"{VERSION} > {after}").select(*columns, *FEED_COLUMNS), "append"
-        frame = reader.option("ignoreDeletes", "true").load(path)
+        # Of a log only what its retention drops is ever deleted.
+        frame = (reader if given.path else reader.option("ignoreDeletes", "true")).load(path)
         if given.kind == "source":
             return frame.where("_rw_error IS NULL").select(*columns, *LOG_ORDER), "append"
         return frame.select(*columns), "append"
@@ -186,7 +189,7 @@ class Sink:
     def _begin_after(self, table: DeltaTable, version: int) -> None:
         """Lets a new query begin behind a version of an input to which rows are only appended."""
         warehouse, folder = self.context.warehouse, self.checkpoint
-        if self.spec.inputs[0].keys or newest_planned(warehouse, folder) >= 0:
+        if self.spec.inputs[0].is_changing or newest_planned(warehouse, folder) >= 0:
             return
         begin_at(warehouse, folder, str(table.metadata().id), version + 1)
 
@@ -197,7 +200,9 @@ class Sink:
             return
         with self.gate:
             fault("sink.in_batch")
-            rows = arranged(frame.toArrow(), self.spec.shape)
+            rows = arranged(
+                frame.toArrow(), self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs)
+            )
             with self.lock:
                 if self.is_stopped:
                     raise FencedError(f"{self.spec.job} was stopped")
@@ -215,7 +220,9 @@ class Sink:
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
-        return failure_of(self.query, self.stall)
+        failure = failure_of(self.query, self.stall)
+        again = f"DROP SINK {quoted(self.spec.name)} and create it again"
+        return with_way_out(self.context, self.spec.inputs, failure, again)
 
     def stop(self) -> None:
         """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it is written.

@@ -26,21 +26,25 @@ LOG_ORDER = (RUN, SPLIT, OFFSET)
 _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
 
 
-def arranged(rows: pa.Table, shape: SinkShape) -> pa.Table:
+def arranged(rows: pa.Table, shape: SinkShape, *, keys_move: bool = False) -> pa.Table:
     """The shape's columns and OP, in order: a source's by offset, a change feed's by commit.
 
-    ``rows`` has beside the shape's columns those of LOG_ORDER, or FEED_COLUMNS, or none.
+    ``rows`` has beside the shape's columns those of LOG_ORDER, or FEED_COLUMNS, or none. ``keys_move``: an update may
+    change the columns that identify a row.
     """
     columns = list(shape.columns)
     if CHANGE in rows.column_names:
-        return _changes(rows, shape).select([*columns, OP])
+        return _changes(rows, shape, keys_move=keys_move).select([*columns, OP])
     if RUN in rows.column_names:
         rows = _sorted(rows, LOG_ORDER)
     return rows.select(columns).append_column(OP, pa.array([INSERT] * rows.num_rows, pa.string()))
 
 
-def _changes(rows: pa.Table, shape: SinkShape) -> pa.Table:
-    operations = [_OPERATIONS[change] for change in rows.column(CHANGE).to_pylist()]
+def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
+    known = dict(_OPERATIONS)
+    if keys_move and shape.type != DEBEZIUM:
+        known["update_preimage"] = DELETE
+    operations = [known[change] for change in rows.column(CHANGE).to_pylist()]
     wanted = {INSERT, UPDATE}
     if shape.type != APPEND_ONLY:
         wanted.add(DELETE)
@@ -48,8 +52,9 @@ def _changes(rows: pa.Table, shape: SinkShape) -> pa.Table:
         wanted.add(UPDATE_BEFORE)
     given = rows.append_column(OP, pa.array(operations, pa.string()))
     given = given.filter(pc.is_in(given.column(OP), value_set=pa.array(sorted(wanted))))
-    # Within a commit what was there comes before what is there now.
-    is_after = pc.cast(pc.not_equal(given.column(OP), UPDATE_BEFORE), pa.int8())
+    # Within a commit what was there and what goes comes before what is there now.
+    is_before = pc.is_in(given.column(OP), value_set=pa.array([UPDATE_BEFORE, DELETE]))
+    is_after = pc.cast(pc.invert(is_before), pa.int8())
     return _sorted(given.append_column("__after", is_after), (VERSION, "__after"))
 
 

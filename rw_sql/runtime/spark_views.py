@@ -9,7 +9,9 @@ import logging
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from rw_sql.metastore.records import SourceRecord
+from deltalake import DeltaTable
+
+from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.plan.relations import schema_columns
 from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.spark_sessions import plain_sql
@@ -113,6 +115,9 @@ class SparkViews:
             if not self._context.warehouse.list_names(f"{path}/_delta_log"):
                 is_complete = False
                 continue
+            if isinstance(view, TableRecord) and not _has_columns(path, view):
+                is_complete = False  # its job is about to add one
+                continue
             if self._warehouse_of(name) == "":
                 logger.warning(
                     "a table or view of your own hides materialized view %s; rename it to read the view", name
@@ -158,8 +163,14 @@ class SparkViews:
         return f"`{self.database}`.`{name}`"
 
 
+def _has_columns(path: str, table: TableRecord) -> bool:
+    known = {column.name for column in DeltaTable(path).schema().fields}
+    return known.issuperset(name for name, _ in schema_columns(table.schema))
+
+
 def _columns(view: MaterializedViewRecord) -> str:
-    if not view.maintenance.hidden:
+    # A column that was added to a table lies behind those of INCLUDE there.
+    if not view.maintenance.hidden and not isinstance(view, TableRecord):
         return "*"
     return ", ".join(f"`{name}`" for name, _ in schema_columns(view.schema))
 

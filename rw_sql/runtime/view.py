@@ -26,11 +26,13 @@ from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.readers.own import OwnReaders
 from rw_sql.runtime.straight import HISTORY_GENERATION, StraightTable, is_straight
+from rw_sql.runtime.tables import with_way_out
 from rw_sql.runtime.views import recomputed
-from rw_sql.runtime.views.inputs import require_input
+from rw_sql.runtime.views.inputs import require_columns, require_input
 from rw_sql.runtime.views.keyed import Keyed
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
+from rw_sql.syntax.names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -132,6 +134,7 @@ class View:
             source = snapshot.get(given.id)
             if isinstance(source, SourceRecord) and source.is_shared:
                 context.ensure_log(source)
+                require_columns(context, given)
             elif isinstance(source, MaterializedViewRecord):
                 require_input(context, given)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
@@ -308,7 +311,9 @@ class View:
             if failure is not None or self.backfill.is_running:
                 return failure
         stall = self.readers.stall if self.readers is not None else None
-        return failure_of(self.query, self.stall or stall)
+        failure = failure_of(self.query, self.stall or stall)
+        again = f"DROP MATERIALIZED VIEW {quoted(self.spec.name)} and create it again"
+        return with_way_out(self.context, self.spec.inputs, failure, again)
 
     def _close_readers(self) -> None:
         if self.readers is not None:

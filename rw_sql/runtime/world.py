@@ -40,6 +40,7 @@ from rw_sql.plan.requests import (
     drive,
 )
 from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints
+from rw_sql.plan.table_requests import LookAtTable
 from rw_sql.runtime.analyze import analyze
 from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint, read_checkpoint_text
@@ -62,6 +63,7 @@ from rw_sql.runtime.readers.positions import (
 )
 from rw_sql.runtime.rewind_answers import answer_rewind
 from rw_sql.runtime.secrets import read_secret, seal
+from rw_sql.runtime.tables import look_at_table, table_path
 from rw_sql.runtime.text_files import read_text_file
 
 if TYPE_CHECKING:
@@ -101,8 +103,7 @@ class World:
                 options = context.resolve(request.options, self._snapshot, request.candidates)
                 return sink_connector(request.connector).look(options, request.shape)
             case ReadVersion(object_id=object_id):
-                generation = getattr(self._snapshot.get(object_id), "generation", 1)
-                return latest_version(context.warehouse, context.warehouse.data(object_id, generation))
+                return latest_version(context.warehouse, table_path(context.warehouse, self._snapshot, object_id))
             case SealSecret(name=name, value=value):
                 return seal(name, value)
             case OpenSecret(secret=secret):
@@ -157,6 +158,8 @@ class World:
                 return measure_lags(context, self._snapshot)
             case MeasureLogs(source_ids=source_ids):
                 return measure_logs(context, self._snapshot, source_ids)
+            case LookAtTable(name=name):
+                return look_at_table(context.sessions, name)
             case AnalyzeQuery():
                 return analyze(context.sessions, request)
             case ReadRewindPoints() | LookAtRewind():

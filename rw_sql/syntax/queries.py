@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlglot import exp
 
 
@@ -75,3 +78,47 @@ def _references(tree: exp.Expr) -> list[str]:
                 name = table.this
                 found.append(name.this if name.quoted else name.this.lower())
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlace:
+    """Where a query reads a table: its name in full as it is written, and the last part of it."""
+
+    written: str
+    name: str
+    start: int
+    end: int
+    has_alias: bool
+
+
+def table_places(query: str) -> tuple[TablePlace, ...]:
+    """Where a query of Spark's SQL reads tables by their names; what it defines itself (WITH) is left out."""
+    from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
+
+    places: dict[int, TablePlace] = {}
+    for scope in traverse_scope(parse_spark(query)):
+        for _, source in scope.references:
+            table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
+            if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+                continue
+            parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
+            start, end = int(parts[0].meta["start"]), int(parts[-1].meta["end"])
+            places[start] = TablePlace(
+                written=query[start : end + 1],
+                name=table.name,
+                start=start,
+                end=end,
+                has_alias=bool(table.alias),
+            )
+    return tuple(places[start] for start in sorted(places))
+
+
+def replaced_tables(query: str, names: Mapping[str, str]) -> str:
+    """The query with other names for tables, given by how these are written; columns may go on naming them."""
+    for place in reversed(table_places(query)):
+        name = names.get(place.written)
+        if name is not None and name != place.written:
+            alias = "" if place.has_alias or name == place.name else f" AS `{place.name}`"
+            query = f"{query[: place.start]}`{name}`{alias}{query[place.end + 1 :]}"
+    return query

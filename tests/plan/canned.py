@@ -60,6 +60,7 @@ from rw_sql.plan.requests import (
 )
 from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints, RewindLook
 from rw_sql.plan.steps import after
+from rw_sql.plan.table_requests import LookAtTable, TableLook
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint
 from rw_sql.syntax import parse_statement
 
@@ -85,8 +86,7 @@ class CannedWorld:
     ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have moved on; others are the
     catalog's. ``pieces`` are what a log holds, ``run_number`` is the run that reads on, ``reader_epoch`` that of the
     oldest run that may still commit. ``target`` is what a look at a sink's target finds. ``analysis`` is what
-    Spark makes of every query, ``analyze`` of each. ``asked`` are the requests so
-    far.
+    Spark makes of every query, ``analyze`` of each. ``tables`` are the user's own. ``asked`` are the requests so far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -114,6 +114,7 @@ class CannedWorld:
     dialect: str = "spark"
     shares_sources: bool = True
     analyze: Callable[[AnalyzeQuery], QueryAnalysis] | None = None
+    tables: dict[str, TableLook] = field(default_factory=dict)
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
     points: tuple[RewindPoint, ...] = ()
@@ -311,6 +312,8 @@ class CannedWorld:
                 return {}
             case MeasureLogs():
                 return self.logs
+            case LookAtTable(name=name):
+                return self.tables.get(name, TableLook())
             case AnalyzeQuery():
                 return self.analysis if self.analyze is None else self.analyze(request)
             case ReadRewindPoints(source_id=source_id):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.plan.definitions import definition_of, source_of_table, table_definition
-from rw_sql.plan.desired import IngestSpec, ViewSpec, desired_jobs
+from rw_sql.plan.desired import IngestSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.plan.lower import lower
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.script import parse
 from rw_sql.syntax.statements import UnsafeBlock
-from tests.plan.canned import CannedWorld
+from tests.plan.canned import HERE, CannedWorld
 from tests.plan.tables import create_table, source, table, tables_world
 from tests.plan.test_unsafe import refused
 
@@ -28,12 +28,13 @@ def both_are_true(world: CannedWorld) -> None:
     of_table, of_source = parse_statement(shown(world, "TABLE")), parse_statement(shown(world, "SOURCE"))
     assert render(of_table) == table(world).definition
     assert render(of_source) == source(world).definition
-    anew = tables_world()
+    connections = [connection.definition for connection in world.snapshot.all("connection")]
+    anew = tables_world(*connections)
     anew.topics, anew.silent = dict(world.topics), set(world.silent)
     anew.run(shown(world, "TABLE"))
     assert (source(anew).definition, source(anew).options) == (source(world).definition, source(world).options)
     assert table(anew).definition == table(world).definition
-    alone = tables_world()
+    alone = tables_world(*connections)
     alone.topics, alone.silent = dict(world.topics), set(world.silent)
     alone.run(shown(world, "SOURCE"))
     assert source(alone).definition == source(world).definition
@@ -180,12 +181,16 @@ MOVES = (
     "ALTER SOURCE t UNSAFE SET (topic = 'new')",
     "ALTER TABLE t CONNECTOR WITH (properties.client.id = 'me')",
     "ALTER TABLE t SET source_rate_limit = 7",
+    "ALTER TABLE t SET CONNECTION c",
 )
 
 
 @pytest.mark.parametrize("text", MOVES)
 def test_both_definitions_follow(text: str) -> None:
-    world = tables_world(KEYED, "CREATE MATERIALIZED VIEW v AS SELECT id, name FROM t")
+    server = f"properties.bootstrap.server = '{HERE}'"
+    connection = f"CREATE CONNECTION c WITH (type = 'kafka', {server})"
+    made = (connection,) if "CONNECTION" in text else ()
+    world = tables_world(*made, KEYED, "CREATE MATERIALIZED VIEW v AS SELECT id, name FROM t")
     before = (table(world).definition, source(world).definition)
     plan = world.run(text)
     assert plan.operation is not None
@@ -231,3 +236,125 @@ def test_only_a_table_is_altered_as_one() -> None:
     error = refused(world, "ALTER TABLE t UNSAFE SET (topic = 'new')")
     assert error.message == 'table "t" does not exist'
     assert '"t" is a source' in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("clause", "words"),
+    [
+        ("", "rows that are read again take the place of those of their keys in table t"),
+        ("WITH VERSION COLUMN (v)", "in table t, unless their version is older"),
+        ("ON CONFLICT DO NOTHING", "rows that are read again are left out where table t has their keys"),
+        ("ON CONFLICT DO UPDATE IF NOT NULL", "the values of rows that are read again take the place"),
+    ],
+)
+def test_what_a_preview_says_of_rows_that_are_read_again(clause: str, words: str) -> None:
+    world = tables_world(
+        create_table("id INT PRIMARY KEY, v INT", clause), "CREATE MATERIALIZED VIEW m AS SELECT id FROM t"
+    )
+    world.read_on("t", old_0=40, old_1=50)
+    world.run("PAUSE SOURCE t")
+    preview = world.plan("INJECT SOURCE OFFSETS t TO EARLIEST ALLOW DUPLICATES").preview
+    assert preview is not None
+    assert preview.dependents == ("table t", "materialized view m")
+    (notice,) = [notice for notice in preview.notices if "read again" in notice]
+    assert words in notice
+
+
+def test_a_table_without_a_key_has_rows_twice_that_are_read_again() -> None:
+    world = tables_world(create_table("id INT"))
+    world.read_on("t", old_0=40, old_1=50)
+    world.run("PAUSE SOURCE t")
+    preview = world.plan("INJECT SOURCE OFFSETS t TO EARLIEST ALLOW DUPLICATES").preview
+    assert preview is not None
+    assert "rows that are read again stand twice in t" in preview.notices
+
+
+def test_rename_gives_both_the_new_name() -> None:
+    world = tables_world(KEYED, "PAUSE SOURCE t", "CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+    assert world.answers("ALTER TABLE t RENAME TO u") == [("RENAMED", "was t"), ("ALTERED", "reads u")]
+    assert world.snapshot.find("table", "t") is world.snapshot.find("source", "t") is None
+    assert table(world, "u").query == "SELECT `id`, `name` FROM `u`"
+    assert source_of_table(table_definition(table(world, "u").definition)) == definition_of(source(world, "u"))
+    assert [pause.name for pause in world.snapshot.all("pause")] == ["u"]
+    world.run("RESUME SOURCE u", "ALTER TABLE u UNSAFE SET (topic = 'new')", KEYED)
+
+
+def test_drop_connector_keeps_the_rows() -> None:
+    text = create_table("id INT PRIMARY KEY, a INT DEFAULT 7", include="INCLUDE key AS k INCLUDE header 'h' AS h")
+    world = tables_world(text, "CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+    before = table(world)
+    assert world.answers("ALTER TABLE t DROP CONNECTOR") == [("ALTERED", "its connector is dropped: its rows stay")]
+    assert world.snapshot.find("source", "t") is None
+    assert not world.snapshot.assigned
+    after = table(world)
+    assert (after.schema, after.keys, after.source_id, after.inputs) == (before.schema, before.keys, None, ())
+    assert list(desired_jobs(world.snapshot)) == ["mv-3"]
+    assert [column.name for column in table_definition(after.definition).columns] == ["id", "a", "k", "h"]
+    assert refused(world, "ALTER TABLE t UNSAFE SET (topic = 'new')").message == 'table "t" has no connector any more'
+    assert refused(world, "PAUSE SOURCE t").code == "RW203"
+    shown = world.plan("SHOW JOBS").table
+    assert shown is not None
+    assert shown.rows[0][3:5] == ("IDLE", "it has no connector any more: nothing comes")
+    world.run("DROP TABLE t CASCADE")
+    assert not world.snapshot.records
+
+
+def test_add_column_gives_it_to_both() -> None:
+    world = tables_world(create_table("id INT PRIMARY KEY", include="INCLUDE offset AS at"))
+    world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+    before = table(world)
+    plan = world.run("ALTER TABLE t ADD COLUMN name VARCHAR")
+    assert [(row.object, row.change) for row in plan.changes] == [("t", "ALTERED")]
+    assert table(world).query == "SELECT `id`, `name`, `at` FROM `t`"
+    assert (table(world).id, table(world).has_change_feed) == (before.id, True)
+    both_are_true(world)
+    world.run("ALTER TABLE t ADD COLUMN twice INT AS id * 2")
+    assert [column.name for column in definition_of(source(world)).columns] == ["id", "name"]
+    both_are_true(world)
+    assert world.answers("ALTER TABLE t ADD COLUMN IF NOT EXISTS name INT") == [
+        ("NOTHING", 'column "name" already exists')
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "code"),
+    [("id INT", "RW105"), ("a INT DEFAULT 1", "RW301"), ("a INT PRIMARY KEY", "RW301"), ("a INTERVAL", "RW206")],
+)
+def test_columns_that_cannot_be_added(column: str, code: str) -> None:
+    assert refused(tables_world(KEYED), f"ALTER TABLE t ADD COLUMN {column}").code == code
+
+
+def sink(how: str, of: str = "t") -> str:
+    return (
+        f"CREATE SINK k FROM {of} WITH (connector = 'kafka', topic = 'new', properties.bootstrap.server = '{HERE}') "
+        f"FORMAT {how} ENCODE JSON"
+    )
+
+
+def test_sinks_take_the_changes_of_a_table() -> None:
+    world = tables_world(KEYED)
+    error = refused(world, sink("PLAIN"))
+    assert (error.code, 'table "t" replaces its rows' in error.message) == ("RW320", True)
+    for how in ("UPSERT", "DEBEZIUM"):
+        world.run(sink(how))
+        spec = desired_jobs(world.snapshot)[f"sink-{world.snapshot.next_id - 1}"]
+        assert isinstance(spec, SinkSpec)
+        assert (spec.inputs[0].kind, spec.inputs[0].is_changing, spec.shape.keys) == ("table", True, ("id",))
+        assert table(world).has_change_feed
+        world.run("DROP SINK k")
+
+
+def test_sinks_take_the_rows_of_a_table_that_only_appends() -> None:
+    world = tables_world(create_table("id INT PRIMARY KEY", "APPEND ONLY"), sink("PLAIN"))
+    (spec,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, SinkSpec)]
+    assert not spec.inputs[0].is_changing
+    assert not table(world).has_change_feed
+
+
+def test_the_watermark_of_an_append_only_table_holds_for_views_over_it() -> None:
+    columns = "id INT, at TIMESTAMPTZ, WATERMARK FOR at AS at - INTERVAL '5' SECOND"
+    world = tables_world(create_table(columns, "APPEND ONLY"), "CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+    (given,) = [spec.inputs[0] for spec in desired_jobs(world.snapshot).values() if getattr(spec, "name", "") == "v"]
+    assert given.watermark == ("at", "5 seconds")
+    assert not definition_of(source(world)).watermarks
+    both_are_true(world)

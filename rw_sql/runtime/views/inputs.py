@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.desired import ViewInput
     from rw_sql.plan.history import SplitHistory
     from rw_sql.runtime.context import Context
+    from rw_sql.runtime.storage import Warehouse
 
 BATCH_BYTES = "256m"
 """About how much of its inputs one batch reads."""
@@ -37,20 +38,32 @@ _INPUT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 
 
+def path_of(warehouse: Warehouse, given: ViewInput) -> str:
+    """Where the table of an input lies."""
+    return given.path or warehouse.data(given.id, given.generation)
+
+
 def require_input(context: Context, given: ViewInput) -> DeltaTable:
     """The input's table, once its job has made it as its readers need it. Raises StalledError after a while."""
-    path = context.warehouse.data(given.id, given.generation)
+    path = path_of(context.warehouse, given)
     deadline = time.monotonic() + _INPUT_SECONDS
     while True:
         try:
             table = DeltaTable(path)
         except TableNotFoundError:
             table = None
-        if table is not None and (not given.keys or table.metadata().configuration.get(CHANGE_FEED) == "true"):
+        if table is not None and (not given.is_changing or table.metadata().configuration.get(CHANGE_FEED) == "true"):
             return table
         if time.monotonic() > deadline:
             raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} runs")
         time.sleep(_LOOK_SECONDS)
+
+
+def require_columns(context: Context, given: ViewInput) -> None:
+    """Raises StalledError where a log lacks columns that were added to its source: its reader adds them first."""
+    known = {column.name for column in DeltaTable(path_of(context.warehouse, given)).schema().fields}
+    if not known.issuperset(given.columns):
+        raise StalledError(f"{WAITING} until the reader of source {given.name} has added columns to its log")
 
 
 _MOST_IN_FILTER = 40
@@ -65,8 +78,11 @@ def input_frame(
     table: str | None = None,
 ) -> DataFrame:
     """The stream of one input: a source's good rows, or those appended to a view. ``table`` is read in its place."""
-    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("ignoreDeletes", "true")
-    frame = reader.load(table or context.warehouse.data(given.id, given.generation))
+    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes)
+    if not given.path:
+        # Of a log only what its retention drops is ever deleted.
+        reader = reader.option("ignoreDeletes", "true")
+    frame = reader.load(table or path_of(context.warehouse, given))
     if given.kind == "source":
         frame = frame.where("_rw_error IS NULL")
         if given.history and table is None:
@@ -103,7 +119,7 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
 def feed_frame(context: Context, spark: SparkSession, given: ViewInput, batch_bytes: str = BATCH_BYTES) -> DataFrame:
     """The stream of a view's changes: its rows as they were and as they are now, with CHANGE and VERSION."""
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("readChangeFeed", "true")
-    frame = reader.load(context.warehouse.data(given.id, given.generation))
+    frame = reader.load(path_of(context.warehouse, given))
     return frame.select(*_quoted((*given.columns, *_hidden(given))), CHANGE, VERSION)
 
 
@@ -115,14 +131,14 @@ def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> Dat
 
 def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
     """The stream of rows that came to an input or left it, as queries see them."""
-    if not given.keys:
+    if not given.is_changing:
         return input_frame(context, spark, given)
     return feed_frame(context, spark, given).select(*_quoted(given.columns))
 
 
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at a version, as queries see them."""
-    path = context.warehouse.data(given.id, given.generation)
+    path = path_of(context.warehouse, given)
     frame = spark.read.format("delta").option("versionAsOf", version).load(path)
     return frame.select(*_quoted(given.columns))
 

@@ -15,7 +15,7 @@ from rw_sql.metastore.records import CHANGES, KEYS
 from rw_sql.runtime.output import LARGE_ROWS
 from rw_sql.runtime.progress import end_versions
 from rw_sql.runtime.sink_batches import CHANGE, VERSION
-from rw_sql.runtime.views.inputs import feed_frame, frame_at, touched_frame
+from rw_sql.runtime.views.inputs import feed_frame, frame_at, path_of, touched_frame
 from rw_sql.syntax.maintained import KEEP, ROW
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Recomputed:
         spark = frame.sparkSession
         versions = end_versions(run.context.warehouse, run.checkpoint, batch)
         for given in spec.inputs:
-            table = str(DeltaTable(run.context.warehouse.data(given.id, given.generation)).metadata().id)
+            table = str(DeltaTable(path_of(run.context.warehouse, given)).metadata().id)
             frame_at(run.context, spark, given, versions[table]).createOrReplaceTempView(given.name)
         fresh = spark.sql(spec.query)
         partition = spec.maintenance.partition

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from rw_sql.runtime.views.inputs import BATCH_BYTES, UNLIMITED, input_frame
+from rw_sql.runtime.views.inputs import BATCH_BYTES, UNLIMITED, input_frame, path_of
 from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ViewRun:
 
     def table_of(self, given: ViewInput) -> str:
         """The table that is read for an input."""
-        return self.tables.get(given.id) or self.context.warehouse.data(given.id, given.generation)
+        return self.tables.get(given.id) or path_of(self.context.warehouse, given)
 
     def input(self, spark: SparkSession, given: ViewInput) -> DataFrame:
         """The stream of one input: from its log or table, or from its upstream where the view reads that itself."""

@@ -79,7 +79,7 @@ class Streamed:
         """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
         if self.run.readers is not None:
             return self.run.readers.is_small(self.run.output.ranges)
-        if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].keys:
+        if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].is_changing:
             return False
         given = self.run.spec.inputs[0]
         warehouse = self.run.context.warehouse

@@ -1,0 +1,39 @@
+"""Tables that follow updates and deletes, killed at fault points drawn by lot; the first seed has a million updates."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from proof.harness import Facts, Proof
+from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from tests.crash.keyed_tables import POINTS, KilledTable
+
+LARGE = 1
+_KILLS = 5
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    draw = random.Random(seed)
+    updates, keys = (1_000_000, 10_000) if seed < LARGE else (30_000, 300)
+    points = [draw.choice(POINTS) for _ in range(_KILLS)]
+    broker = start_broker(folder / "broker", port=0)
+    try:
+        (folder / "life").mkdir()
+        life = KilledTable(folder / "life", broker.bootstrap, updates=updates, keys=keys, draw=draw)
+        return life.run(points)
+    finally:
+        stop_broker(folder / "broker")
+
+
+PROOF = Proof(
+    name="table-kills",
+    claim="A table that is fed by updates and deletes, and the views over it, equal what a dictionary makes of them.",
+    method="A topic of records with keys, a fifth of which delete theirs; a table with a primary key over it (FORMAT "
+    f"UPSERT), a view that counts and sums it, and one that filters it. {_KILLS} processes that keep them are killed "
+    "by SIGKILL, Python and JVM, at fault points drawn by lot, each after another share of the records has come. The "
+    f"first {LARGE} seed has 1,000,000 updates of 10,000 keys, the others 30,000 of 300. Then the table and both "
+    "views are compared with a dictionary, row by row.",
+    seeds=range(10),
+    check=_check,
+)

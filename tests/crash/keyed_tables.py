@@ -1,0 +1,179 @@
+"""A table that follows updates and deletes of its keys, in processes that are killed one after the other.
+
+Run as ``python -m tests.crash.keyed_tables`` this is one such process, its task as JSON on the standard input: it goes
+on with the table and the views over it, is killed at a fault point or comes to the end, and writes down what it read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+POINTS = (
+    "ingest.in_batch",
+    "batch.before_append",
+    "batch.after_append",
+    "view.in_batch",
+    "batch.before_merge",
+    "batch.after_merge",
+    "view.after_batch",
+    "view.after_claim",
+    "fence.after",
+)
+"""Fault points that each life passes while it reads."""
+
+PARTITIONS = 2
+CLASSES = 7
+_DELETED = 0.2
+_LIFE_SECONDS = 300
+_ROOT = Path(__file__).parents[2]
+_SPARK_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@dataclass(slots=True)
+class KilledTable:
+    """A topic of updates and deletes, what a dictionary makes of them, and the processes that keep the table."""
+
+    folder: Path
+    bootstrap: str
+    updates: int
+    keys: int
+    draw: random.Random
+    topic: str = ""
+    rows: dict[int, int | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.topic = f"keyed.{uuid.uuid4().hex[:8]}"
+        create_topic(self.bootstrap, self.topic, PARTITIONS)
+
+    def run(self, points: Sequence[str]) -> Mapping[str, int]:
+        """Kills one process at each of the points, lets the next one end, and compares. Raises AssertionError."""
+        share = self.updates // (len(points) + 1)
+        for number, point in enumerate(points):
+            self._produce(share)
+            status = self._live(point)
+            assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self._said()}"
+        self._produce(self.updates - share * len(points))
+        status = self._live("")
+        assert status == 0, f"the last process ended with {status}\n{self._said()}"
+        found = json.loads((self.folder / "found.json").read_text())
+        table = {int(id_): value for id_, value in found["rows"]}
+        assert len(table) == len(found["rows"]), "a key has several rows"
+        assert table == self.rows, _differences(table, self.rows)
+        counted = Counter(id_ % CLASSES for id_ in self.rows)
+        totals: Counter[int] = Counter()
+        for id_, value in self.rows.items():
+            totals[id_ % CLASSES] += value or 0
+        assert {row[0]: (row[1], row[2] or 0) for row in found["classes"]} == {
+            number: (counted[number], totals[number]) for number in counted
+        }
+        odd = {id_: value for id_, value in self.rows.items() if value is not None and value % 2}
+        assert dict(found["odd"]) == odd, _differences(dict(found["odd"]), odd)
+        return {"processes killed": len(points), "updates": self.updates, "rows compared": len(self.rows)}
+
+    def _produce(self, count: int) -> None:
+        records = []
+        for _ in range(count):
+            id_ = self.draw.randrange(self.keys)
+            key = b'{"id":%d}' % id_
+            if self.draw.random() < _DELETED:
+                self.rows.pop(id_, None)
+                records.append(Record(value=None, key=key, partition=id_ % PARTITIONS))
+                continue
+            value = self.draw.choice((None, self.draw.randrange(1_000_000)))
+            self.rows[id_] = value
+            body = json.dumps({"id": id_, "v": value}).encode()
+            records.append(Record(value=body, key=key, partition=id_ % PARTITIONS))
+        produce(self.bootstrap, self.topic, records)
+
+    def _live(self, point: str) -> int:
+        task = {
+            "warehouse": str(self.folder / "warehouse"),
+            "folder": str(self.folder),
+            "bootstrap": self.bootstrap,
+            "topic": self.topic,
+            "point": point,
+        }
+        with (self.folder / "said.txt").open("ab") as said:
+            child = subprocess.run(
+                [sys.executable, "-m", "tests.crash.keyed_tables"],
+                input=json.dumps(task).encode(),
+                stdout=said,
+                stderr=said,
+                cwd=_ROOT,
+                env={**os.environ, "PYTHONPATH": str(_ROOT)},
+                timeout=_LIFE_SECONDS,
+                check=False,
+            )
+        return child.returncode
+
+    def _said(self) -> str:
+        return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
+
+
+def _differences(found: Mapping[int, int | None], expected: Mapping[int, int | None]) -> str:
+    lost, more = expected.keys() - found.keys(), found.keys() - expected.keys()
+    other = [id_ for id_ in found.keys() & expected.keys() if found[id_] != expected[id_]]
+    return f"lost {sorted(lost)[:9]}, not deleted {sorted(more)[:9]}, not updated {sorted(other)[:9]}"
+
+
+def _main(task: dict[str, Any]) -> None:
+    import rw_sql
+    from rw_sql.runtime import faults
+
+    spark = rw_sql.connect(task["warehouse"], config=_SPARK_SETTINGS)
+    spark.sql("SET statement_timeout = '240s'")
+    made = {row[2] for row in spark.sql("SHOW JOBS").collect()}
+    faults.arm(task["point"], "both")
+    for name, statement in (
+        (
+            "t",
+            "CREATE TABLE t (id INT PRIMARY KEY, v INT) WITH (connector = 'kafka', "
+            f"topic = '{task['topic']}', properties.bootstrap.server = '{task['bootstrap']}') "
+            "FORMAT UPSERT ENCODE JSON",
+        ),
+        (
+            "classes",
+            f"CREATE MATERIALIZED VIEW classes AS SELECT id % {CLASSES} AS class, count(*) AS n, sum(v) AS total "
+            f"FROM t GROUP BY id % {CLASSES}",
+        ),
+        ("odd", "CREATE MATERIALIZED VIEW odd AS SELECT id, v FROM t WHERE v % 2 = 1"),
+    ):
+        if name not in made:
+            spark.sql(statement)
+    spark.sql("FLUSH")
+    found = {
+        name: [list(row) for row in spark.sql(query).collect()]
+        for name, query in (
+            ("rows", "SELECT id, v FROM t"),
+            ("classes", "SELECT class, n, total FROM classes"),
+            ("odd", "SELECT id, v FROM odd"),
+        )
+    }
+    (Path(task["folder"]) / "found.json").write_text(json.dumps(found))
+    rw_sql.detach(spark)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    _main(json.load(sys.stdin))

@@ -1,0 +1,93 @@
+"""Tables over Kafka, in an attached session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from tests.integration.attached import AttachedSession, produce_json
+
+if TYPE_CHECKING:
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def over(broker: BrokerInfo, topic: str) -> str:
+    return (
+        f"WITH (connector = 'kafka', topic = '{topic}', properties.bootstrap.server = '{broker.bootstrap}') "
+        "FORMAT PLAIN ENCODE JSON"
+    )
+
+
+def definitions(session: AttachedSession) -> tuple[str, str]:
+    """What SHOW CREATE says of the table and of its source."""
+    return tuple(session.sql(f"SHOW CREATE {kind} t")[0][1] for kind in ("TABLE", "SOURCE"))
+
+
+def test_what_is_done_to_the_source_of_a_table(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    old, new = f"{topic_name}.old", f"{topic_name}.new"
+    for topic in (old, new):
+        create_topic(broker.bootstrap, topic, 1)
+    produce_json(broker.bootstrap, old, [{"id": 1, "n": 1}, {"id": 2, "n": 2}, {"id": 1, "n": 3}, {"id": 3}])
+    produce_json(broker.bootstrap, new, [{"id": 2, "n": 20}, {"id": 4, "n": 40}])
+    session.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, n INT DEFAULT 7, twice INT AS n * 2) "
+        f"INCLUDE offset AS at {over(broker, old)}",
+        "CREATE MATERIALIZED VIEW total AS SELECT count(*) AS rows, sum(n) AS n FROM t",
+        "CREATE MATERIALIZED VIEW odd AS SELECT id, n FROM t WHERE n % 2 = 1",
+    )
+    session.allow_unsafe()
+    assert session.flushed_rows_of("t") == [(1, 3, 6, "2"), (2, 2, 4, "1"), (3, 7, None, "3")]
+    assert (session.rows_of("total"), session.rows_of("odd")) == ([(3, 12)], [(1, 3), (3, 7)])
+
+    session.run(
+        "PAUSE SOURCE t",
+        f"ALTER TABLE t UNSAFE SET (topic = '{new}')",
+        "RESET SOURCE SPLITS t",
+        "RESUME SOURCE t",
+    )
+    assert session.flushed_rows_of("t", "id, n") == [(1, 3), (2, 20), (3, 7), (4, 40)]
+    assert (session.rows_of("total"), session.rows_of("odd")) == ([(4, 70)], [(1, 3), (3, 7)])
+    of_table, of_source = definitions(session)
+    assert f"topic = '{new}'" in of_table
+    assert f"topic = '{new}'" in of_source
+
+    # One record is passed by and one read again: the key's row is what the topic says last, and is counted once.
+    produce_json(broker.bootstrap, new, [{"id": 2, "n": 21}, {"id": 5, "n": 50}])
+    session.run(
+        "FLUSH", "PAUSE SOURCE t", f"INJECT SOURCE OFFSETS t VALUES ('{new}:0' = 1) ALLOW DUPLICATES", "RESUME SOURCE t"
+    )
+    produce_json(broker.bootstrap, new, [{"id": 3, "n": 1}])
+    assert session.flushed_rows_of("t", "id, n") == [(1, 3), (2, 21), (3, 1), (4, 40), (5, 50)]
+    assert (session.rows_of("total"), session.rows_of("odd")) == ([(5, 115)], [(1, 3), (2, 21), (3, 1)])
+
+    assert definitions(session) == (of_table, of_source)
+    session.run("DROP TABLE t CASCADE", of_table)
+    assert definitions(session) == (of_table, of_source)
+    session.run("DROP TABLE t", of_source)
+    assert session.sql("SHOW CREATE SOURCE t")[0][1] == of_source
+
+
+def test_rows_that_stay_as_they_came(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce(broker.bootstrap, topic_name, [Record(value=b"1,a", key=b"k"), Record(value=b"1,b"), Record(value=b"2,")])
+    csv = over(broker, topic_name).replace("ENCODE JSON", "ENCODE CSV (without_header = 'true', delimiter = ',')")
+    session.run(
+        f"CREATE TABLE every (id INT, name VARCHAR) INCLUDE key AS k {csv}",
+        f"CREATE TABLE firsts (id INT PRIMARY KEY, name VARCHAR) APPEND ONLY {csv}",
+        f"CREATE TABLE bytes (b BYTEA, PRIMARY KEY (at)) INCLUDE offset AS at {over(broker, topic_name)}".replace(
+            "ENCODE JSON", "ENCODE BYTES"
+        ),
+        "CREATE MATERIALIZED VIEW names AS SELECT name, count(*) AS n FROM every GROUP BY name",
+    )
+    session.sql("FLUSH")
+    assert session.rows_of("every") == [(1, "a", bytearray(b"k")), (1, "b", None), (2, None, None)]
+    assert session.rows_of("firsts") == [(1, "a"), (2, None)]
+    assert session.rows_of("bytes", "at") == [("0",), ("1",), ("2",)]
+    produce(broker.bootstrap, topic_name, [Record(value=b"2,c"), Record(value=b"3,a")])
+    assert session.flushed_rows_of("firsts") == [(1, "a"), (2, None), (3, "a")]
+    assert session.rows_of("names") == [(None, 1), ("a", 2), ("b", 1), ("c", 1)]
+    assert session.sql("SELECT name, append_only FROM rw_catalog.rw_tables ORDER BY name")[0].name == "bytes"

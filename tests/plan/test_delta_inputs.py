@@ -1,0 +1,134 @@
+"""Delta tables of the user's own as inputs of views and sinks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rw_sql.plan.desired import SinkSpec, ViewSpec, desired_jobs
+from rw_sql.plan.table_requests import TableLook
+from rw_sql.syntax.queries import replaced_tables, table_places
+from tests.plan.canned import HERE, CannedWorld, create_source
+from tests.plan.tables import tables_world
+from tests.plan.test_unsafe import refused
+
+SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": name, "type": "integer", "nullable": True, "metadata": {}} for name in ("id", "n")],
+    }
+)
+
+
+def world_of(**paths: bool) -> CannedWorld:
+    """A world with Delta tables ``orders``, ``shop.orders``, … ; each with or without a change feed."""
+    world = tables_world()
+    for name, has_feed in paths.items():
+        written = name.replace("__", ".")
+        world.tables[written] = TableLook(path=f"/data/{name}", schema=SCHEMA, has_change_feed=has_feed)
+    return world
+
+
+def view_spec(world: CannedWorld, job: str) -> ViewSpec:
+    spec = desired_jobs(world.snapshot)[job]
+    assert isinstance(spec, ViewSpec)
+    return spec
+
+
+def test_appends_flow_and_more_needs_a_change_feed() -> None:
+    world = world_of(orders=False)
+    created, notice = world.answers("CREATE MATERIALIZED VIEW v AS SELECT id FROM orders")
+    assert created == ("CREATED", "append-only")
+    assert notice[0] == "NOTICE"
+    assert "ALTER TABLE orders SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in notice[1]
+    (given,) = view_spec(world, "mv-2").inputs
+    assert (given.name, given.path, given.is_changing) == ("orders", "/data/orders", False)
+
+
+def test_with_a_change_feed_its_rows_change() -> None:
+    world = world_of(orders=True)
+    assert len(world.answers("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM orders")) == 1
+    spec = view_spec(world, "mv-2")
+    assert spec.inputs[0].is_changing
+    assert spec.maintenance.reads_changes
+    world.run("CREATE MATERIALIZED VIEW w AS SELECT id FROM orders")
+    assert view_spec(world, "mv-3").maintenance.strategy == "diff"
+    assert view_spec(world, "mv-3").inputs[0].id == spec.inputs[0].id
+
+
+def test_names_of_several_parts_and_paths() -> None:
+    world = world_of(orders=False)
+    world.tables |= {
+        "shop.orders": TableLook(path="/data/shop", schema=SCHEMA),
+        "delta.`/lake/2026 orders`": TableLook(path="/lake/2026 orders", schema=SCHEMA),
+    }
+    query = "SELECT orders.id, b.n FROM shop.orders JOIN delta.`/lake/2026 orders` AS b ON orders.id = b.id"
+    world.run(f"CREATE MATERIALIZED VIEW v AS {query}")
+    view = world.snapshot.find("materialized_view", "v")
+    assert view is not None
+    assert view.query == ("SELECT orders.id, b.n FROM `orders` JOIN `lake_2026_orders` AS b ON orders.id = b.id")
+    assert "shop.orders" in view.definition
+    world.run("CREATE MATERIALIZED VIEW w AS SELECT orders.id FROM orders")
+    other = world.snapshot.find("materialized_view", "w")
+    assert other is not None
+    assert other.query == "SELECT orders.id FROM `orders_2` AS `orders`"
+
+
+def test_beside_something_of_ours_it_is_read_as_of_each_batch() -> None:
+    world = world_of(orders=True)
+    world.run(
+        create_source("s", "old"), "CREATE MATERIALIZED VIEW v AS SELECT s.id FROM s JOIN orders ON s.id = orders.id"
+    )
+    assert [given.name for given in view_spec(world, "mv-2").inputs] == ["s"]
+
+
+def test_the_catalog_forgets_a_table_that_nothing_reads_any_more() -> None:
+    world = world_of(orders=False)
+    world.run(
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM orders", "CREATE MATERIALIZED VIEW w AS SELECT n FROM orders"
+    )
+    assert world.answers("DROP MATERIALIZED VIEW v") == [("DROPPED", "materialized view")]
+    assert [table.name for table in world.snapshot.all("delta_table")] == ["orders"]
+    world.run("DROP MATERIALIZED VIEW w")
+    assert not world.snapshot.records
+
+
+def sink(name: str, of: str, how: str, more: str = "") -> str:
+    return (
+        f"CREATE SINK {name} FROM {of} WITH (connector = 'kafka', topic = 'new', "
+        f"properties.bootstrap.server = '{HERE}'{more}) FORMAT {how} ENCODE JSON"
+    )
+
+
+def test_a_sink_takes_a_users_table() -> None:
+    world = world_of(orders=True)
+    world.tables["`orders`"] = world.tables["orders"]
+    assert refused(world, sink("k", "orders", "PLAIN")).code == "RW320"
+    assert refused(world, sink("k", "orders", "UPSERT")).code == "RW207"
+    world.run(
+        sink("k", "orders", "UPSERT", ", primary_key = 'id'"), sink("l", "orders", "DEBEZIUM", ", primary_key = 'id'")
+    )
+    spec = desired_jobs(world.snapshot)["sink-2"]
+    assert isinstance(spec, SinkSpec)
+    assert (spec.inputs[0].has_feed, spec.shape.keys) == (True, ("id",))
+    world.run("DROP SINK k", "DROP SINK l")
+    assert not world.snapshot.records
+
+
+@pytest.mark.parametrize(
+    ("query", "places", "replaced"),
+    [
+        ("SELECT a FROM t", ["t"], "SELECT a FROM t"),
+        ("SELECT a FROM d.t", ["d.t"], "SELECT a FROM `x` AS `t`"),
+        ("SELECT a FROM c.d.t AS u, `t` v", ["c.d.t", "`t`"], "SELECT a FROM `x` AS u, `t` v"),
+        (
+            "WITH t AS (SELECT 1 AS a) SELECT a FROM t, d.t AS u",
+            ["d.t"],
+            "WITH t AS (SELECT 1 AS a) SELECT a FROM t, `x` AS u",
+        ),
+    ],
+)
+def test_where_a_query_reads_tables(query: str, places: list[str], replaced: str) -> None:
+    assert [place.written for place in table_places(query)] == places
+    assert replaced_tables(query, {"d.t": "x", "c.d.t": "x"}) == replaced
