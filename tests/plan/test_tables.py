@@ -11,6 +11,7 @@ from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.script import parse
 from rw_sql.syntax.statements import UnsafeBlock
 from tests.plan.canned import HERE, CannedWorld
+from tests.plan.refreshing import refreshable_world, state
 from tests.plan.tables import create_table, source, table, tables_world
 from tests.plan.test_unsafe import refused
 
@@ -358,3 +359,13 @@ def test_the_watermark_of_an_append_only_table_holds_for_views_over_it() -> None
     assert given.watermark == ("at", "5 seconds")
     assert not definition_of(source(world)).watermarks
     both_are_true(world)
+
+
+def test_a_table_that_is_loaded_as_a_whole_is_renamed_and_loses_its_connector_too() -> None:
+    world = refreshable_world()
+    world.run("ALTER TABLE t RENAME TO u")
+    assert state(world, "u").name == "u"
+    assert "loaded as a whole" in refused(world, "ALTER TABLE u ADD COLUMN a INT").message
+    world.run("ALTER TABLE u DROP CONNECTOR")
+    assert not world.snapshot.all("refresh")
+    assert list(desired_jobs(world.snapshot)) == []
