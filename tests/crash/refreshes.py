@@ -84,11 +84,11 @@ class KilledRefresh:
     def run(self, points: Sequence[str]) -> Mapping[str, int]:
         """Kills one process at each of the points, and compares after each whole refresh. Raises AssertionError."""
         self._put()
-        self._live(())
+        self._live((), chunk=len(self.rows))
         self._compare()
         before, self.rows = self.rows, changed(self.rows, self.draw)
         self._put()
-        self._live(points)
+        self._live(points, chunk=self.chunk)
         self._compare()
         self._require_only_changes(before)
         return {"processes killed": self.killed, "rows compared": 3 * len(self.rows), "rows changed": self.changes}
@@ -100,15 +100,15 @@ class KilledRefresh:
         rows = pa.table({"id": pa.array(keys, pa.int64()), "word": [self.rows[key] for key in keys]})
         write_deltalake(str(self.folder / "upstream"), rows, mode="overwrite")
 
-    def _live(self, points: Sequence[str]) -> None:
+    def _live(self, points: Sequence[str], *, chunk: int) -> None:
         for number, point in enumerate((*points, "")):
-            status = self._process(point)
+            status = self._process(point, chunk)
             expected = -signal.SIGKILL if point else 0
             assert status == expected, f"{point or 'the end'} ({number}): status {status}\n{self._said()}"
             self.killed += bool(point)
 
-    def _process(self, point: str) -> int:
-        task = {"folder": str(self.folder), "chunk": self.chunk, "point": point}
+    def _process(self, point: str, chunk: int) -> int:
+        task = {"folder": str(self.folder), "chunk": chunk, "point": point}
         with (self.folder / "said.txt").open("ab") as said:
             child = subprocess.run(
                 [sys.executable, "-m", "tests.crash.refreshes"],

@@ -352,3 +352,22 @@ def test_refusal(path: Path, recorded: Callable[[Path, str], None]) -> None:
         error = refused(world, statement)
         told.append(f"{statement}\n\n{error.render()}\nSQLSTATE: {error.sqlstate}\n")
     recorded(path.with_suffix(".txt"), "\n\n".join(told))
+
+
+def test_a_rename_takes_its_state_along_and_restarts_nothing() -> None:
+    world = refreshable_world()
+    before = desired_jobs(world.snapshot)
+    world.run("REFRESH TABLE t", "ALTER TABLE t RENAME TO customers")
+    assert desired_jobs(world.snapshot) == before
+    assert state(world, "customers").name == "customers"
+    assert "currently in state REFRESHING" in refused(world, "REFRESH TABLE customers").message
+    commit(world, given_up_operation(state(world, "customers"), "it broke"))
+    assert world.answers("REFRESH TABLE customers") == [("NOTICE", "REFRESH initiated for table 'public.customers'")]
+
+
+def test_without_its_connector_it_keeps_its_rows_and_is_not_refreshed() -> None:
+    world = refreshable_world()
+    world.run("ALTER TABLE t DROP CONNECTOR")
+    assert refused(world, "REFRESH TABLE t").message.startswith("Table 'public.t' ")
+    world.run("DROP TABLE t")
+    assert not world.snapshot.records

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from rw_sql.connectors.private_files import SecretText
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord, TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
@@ -40,7 +41,7 @@ SCHEMA = (
 )
 TABLE, SOURCE, REFRESH = 2, 1, 3
 JOB = f"mv-{TABLE}"
-SECONDS = 20.0
+SECONDS = 60.0
 POINTS = (
     "refresh.before_claim",
     "refresh.before_recovery",
@@ -70,7 +71,7 @@ class World:
 
     context: Context
     upstream: dict[int, str] = field(default_factory=dict)
-    fails: str | None = None
+    fails: Exception | None = None
     kill_at: str = ""
     passed: list[str] = field(default_factory=list)
 
@@ -126,7 +127,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     metastore = Metastore.open(str(tmp_path))
-    sessions: Any = type("Sessions", (), {"new": lambda self: None})()
+    sessions: Any = type("Sessions", (), {"new": lambda self, packages=(): None})()
     made = World(
         context=Context(warehouse=Warehouse(str(tmp_path)), metastore=metastore, sessions=sessions, owner="me")
     )
@@ -156,7 +157,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     def load(spark: Any, reader: Any, options: Any, table: Any, output: Any, staging: Staging) -> Staged:
         if made.fails is not None:
-            raise OSError(made.fails)
+            raise made.fails
         held, rows = made.held(), dict(made.upstream)
         changed = [(key, word, True) for key, word in rows.items() if held.get(key) != word]
         changed += [(key, None, False) for key in held if key not in rows]
@@ -269,7 +270,7 @@ def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:
     world.upstream = drawn(1)
     world.refresh()
     world.run_until(world.is_idle)
-    world.upstream, world.fails = drawn(2), "connection refused"
+    world.upstream, world.fails = drawn(2), OSError("connection refused")
     world.refresh()
     job = world.run_until(world.is_idle)
     assert job is not None
@@ -308,3 +309,10 @@ def test_it_begins_by_itself_in_its_time(world: World) -> None:
     assert world.held() == drawn(1)
     (trigger,) = [found for found in world.context.metastore.operations() if found.kind == "REFRESH TABLE"]
     assert (trigger.statement, trigger.reason) == ("REFRESH TABLE t", "refresh_interval_sec = 1")
+
+
+def test_what_a_client_says_is_told_without_the_secret() -> None:
+    options = {"user": "reader", "password": SecretText("open sesame")}
+    assert job_module._reason(OSError("open sesame is wrong for reader"), options) == "[secret] is wrong for reader"
+    assert job_module._reason(KeyError("column"), options) == "KeyError: 'column'"
+    assert job_module._reason(ValueError(), options) == "ValueError"

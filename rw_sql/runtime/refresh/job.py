@@ -19,7 +19,8 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.connectors.registry import snapshot_reader
+from rw_sql.connectors.private_files import SecretText
+from rw_sql.connectors.registry import connector, snapshot_reader
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import BackfillProgress, TableRecord
@@ -47,7 +48,7 @@ from rw_sql.runtime.refresh.merging import merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import Staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from rw_sql.metastore import Snapshot
@@ -195,22 +196,23 @@ class RefreshJob:
         self._note(record, _LOADED, None, 0, is_done=False)
         self._report(LOADING, 0, 0)
         fault("refresh.before_load")
-        spark = None
+        options: dict[str, str] = {}
         try:
             table, source = snapshot.get(self.spec.table_id), source_of(snapshot, record)
             if not isinstance(table, TableRecord) or source is None:
                 raise StalledError("the catalog has moved on")
-            options = self.context.options_of(source, snapshot)
+            options |= self.context.options_of(source, snapshot)
             reader = snapshot_reader(source.connector)
             if reader is None:
                 raise StalledError(f'connector "{source.connector}" cannot be read as a whole')
-            spark = self.context.sessions.new()
+            spark = self.context.sessions.new(connector(source.connector).spark_packages())
             group = f"{self.spec.job} refresh {record.refresh}, run {self.run}"
             with watched(spark, group, self._told_of(record)) as self.cancel:
                 loaded = load(spark, reader, options, table, self.output, self.staging)
             fault("refresh.loaded")
-        except (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError) as error:
-            self._fail(record, cause_line(str(error)) or type(error).__name__)
+        except Exception as error:  # noqa: BLE001
+            # A connector's edge: whatever its client, Arrow or Spark raises, the table is as it was and it is said why.
+            self._fail(record, _reason(error, options))
             return
         finally:
             self.cancel = None
@@ -337,3 +339,17 @@ class RefreshJob:
                     is_over=phase == DONE,
                 )
             )
+
+
+_TELLING = (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError)
+"""What says by itself what went wrong; of any other exception its type says more."""
+
+
+def _reason(error: Exception, options: Mapping[str, str]) -> str:
+    """What an exception says, in one line and without any secret of these options."""
+    said = cause_line(str(error))
+    reason = said if said and isinstance(error, _TELLING) else f"{type(error).__name__}: {said}".rstrip(": ")
+    for value in options.values():
+        if isinstance(value, SecretText) and value:
+            reason = reason.replace(value, "[secret]")
+    return reason
