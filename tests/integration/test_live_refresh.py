@@ -127,7 +127,12 @@ def test_dependents_get_what_differs_and_nothing_else(
 
 
 @pytest.mark.postgres
-def test_every_type_comes_through_and_stays_the_same(session: AttachedSession, postgres: PostgresInfo) -> None:
+@pytest.mark.parametrize("in_memory", [staging.IN_MEMORY_ROWS, 0], ids=["driver", "spark"])
+def test_every_type_comes_through_and_stays_the_same(
+    session: AttachedSession, postgres: PostgresInfo, in_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "IN_MEMORY_ROWS", in_memory)
+    monkeypatch.setattr(staging, "CHUNK_ROWS", 1)
     upstream = Upstream(
         session,
         postgres,

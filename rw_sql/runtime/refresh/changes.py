@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import AtomicType, StructType
+from pyspark.sql.types import AtomicType
 
 from rw_sql.syntax.maintained import KEEP
 
@@ -15,49 +15,59 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-_FIRST, _SECOND, _THERE = "_rw_first", "_rw_second", "_rw_there"
 _EXACT_JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
 }
+_KEY, _ROW = ("_rw_key_1", "_rw_key_2"), ("_rw_row_1", "_rw_row_2")
+"""Two hashes of 64 bits each: that no two of a thousand million rows have the same is surer than any disk."""
+
+_THERE = "_rw_there"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
     """The rows of ``fresh`` that ``table`` has not, or has otherwise, with KEEP true; the keys that are gone, false.
 
-    Both have the same columns. Rows are compared by two hashes of 64 bits, so that of the table's only the keys and
-    these are moved about. Of rows with the same key one counts, and each time the same one. ``table`` is None where it
-    is known to be empty.
+    Both have the same columns. Keys and rows are compared by their hashes, so that of the table's rows only these and
+    the keys are moved about. Of rows with the same key one counts, and each time the same one. ``table`` is None where
+    it is known to be empty.
     """
     columns = fresh.columns
-    hashed = _hashed(fresh)
-    # Ordered by the key first, so that the join below finds the rows in the order it needs.
-    order = Window.partitionBy(*(f"`{key}`" for key in keys)).orderBy(_FIRST, _SECOND)
+    hashed = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY)
+    # Partitioned and ordered as the join below needs it. By the keys themselves it would move all rows twice: a join
+    # that is to find nulls goes by other columns.
+    order = Window.partitionBy(*_KEY).orderBy(*_ROW)
     single = hashed.withColumn(_THERE, f.row_number().over(order)).where(f"{_THERE} = 1")
     if table is None:
         return single.select(*(f.col(f"`{name}`") for name in columns), f.lit(True).alias(KEEP))
-    known = _hashed(table).select(*(f.col(f"`{key}`") for key in keys), _FIRST, _SECOND, f.lit(1).alias(_THERE))
+    known = _hashed(_hashed(table, columns, _ROW), keys, _KEY)
+    known = known.select(*(f.col(f"`{key}`") for key in keys), *_KEY, *_ROW, f.lit(1).alias(_THERE))
     new, old = single.alias("n"), known.alias("o")
-    condition = f.lit(True)
-    for key in keys:
-        condition = condition & f.col(f"n.`{key}`").eqNullSafe(f.col(f"o.`{key}`"))
+    is_same_key = _equal(_KEY)
     is_new, is_known = f.col(f"n.{_THERE}").isNotNull(), f.col(f"o.{_THERE}").isNotNull()
-    is_other = (f.col(f"n.{_FIRST}") != f.col(f"o.{_FIRST}")) | (f.col(f"n.{_SECOND}") != f.col(f"o.{_SECOND}"))
-    both = new.join(old, condition, "full_outer").where(~is_new | ~is_known | is_other)
+    both = new.join(old, is_same_key, "full_outer").where(~is_new | ~is_known | ~_equal(_ROW))
     values = [
-        (f.when(is_new, f.col(f"n.`{name}`")).otherwise(f.col(f"o.`{name}`")) if name in keys else f.col(f"n.`{name}`"))
-        .alias(name)
+        f.when(is_new, f.col(f"n.`{name}`")).otherwise(f.col(f"o.`{name}`")).alias(name)
+        if name in keys
+        else f.col(f"n.`{name}`")
         for name in columns
-    ]  # fmt: skip
+    ]
     return both.select(*values, is_new.alias(KEEP))
 
 
-def _hashed(rows: DataFrame) -> DataFrame:
-    """The rows with two hashes of all their values. A null counts: a hash by itself passes over it."""
+def _equal(names: tuple[str, str]) -> Column:
+    first, second = names
+    return (f.col(f"n.{first}") == f.col(f"o.{first}")) & (f.col(f"n.{second}") == f.col(f"o.{second}"))
+
+
+def _hashed(rows: DataFrame, columns: Sequence[str], names: tuple[str, str]) -> DataFrame:
+    """The rows with two hashes of these columns. A null counts: a hash by itself passes over it."""
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
     parts: list[Column] = []
-    for field in StructType(rows.schema.fields).fields:
-        column = f.col(f"`{field.name}`")
-        value = column if isinstance(field.dataType, AtomicType) else f.to_json(f.struct(column), _EXACT_JSON)
+    for name in columns:
+        column = f.col(f"`{name}`")
+        value = column if isinstance(kinds[name], AtomicType) else f.to_json(f.struct(column), _EXACT_JSON)
         parts += [value, column.isNull()]
-    return rows.withColumns({_FIRST: f.xxhash64(*parts), _SECOND: f.xxhash64(f.lit("rw_sql"), *parts)})
+    first, second = names
+    return rows.withColumns({first: f.xxhash64(*parts), second: f.xxhash64(f.lit("rw_sql"), *parts)})
