@@ -1,7 +1,7 @@
 """What a connector is: option spec, split codec, enumerator, validation and reader.
 
-The built-in ones and third parties' are found through the entry-point group ``rw_sql.connectors``.
-A split state is always *the next record to read*, never the last one read.
+The built-in ones are listed in :mod:`rw_sql.connectors.registry`; third parties' are found through the entry-point
+group ``rw_sql.connectors``. A split state is always *the next record to read*, never the last one read.
 """
 
 from __future__ import annotations

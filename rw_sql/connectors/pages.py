@@ -25,6 +25,7 @@ def page(spec: ConnectorSpec) -> str:
         f"<!-- Made from sources/{spec.name}.toml by python -m rw_sql.connectors.pages: change that file. -->",
         f"# {spec.name}",
         spec.doc,
+        *_example(spec),
         *([spec.notes.strip()] if spec.notes.strip() else []),
         _readers(spec),
         "## Formats",
@@ -72,6 +73,7 @@ def sink_page(spec: ConnectorSpec) -> str:
         f"<!-- Made from sources/{spec.name}.sink.toml by python -m rw_sql.connectors.pages: change that file. -->",
         f"# {spec.name} (sink)",
         spec.doc,
+        *_example(spec),
         spec.notes.strip(),
         *(["## Formats", _table(("FORMAT", "ENCODE"), formats)] if formats else []),
         "## Options",
@@ -104,6 +106,10 @@ def stale_pages(folder: Path) -> list[Path]:
     """The pages that are not what their specs make now."""
     paths = [(folder / name, text) for name, text in all_pages().items()]
     return [path for path, text in paths if not path.exists() or path.read_text(encoding="utf-8") != text]
+
+
+def _example(spec: ConnectorSpec) -> list[str]:
+    return [f"```sql\n{spec.example.strip()}\n```"] if spec.example.strip() else []
 
 
 def _default_format(format: str, encode: str) -> str:

@@ -1,9 +1,12 @@
-"""Finds connectors, built-in and third parties' alike, through the entry-point group ``rw_sql.connectors``."""
+"""Finds connectors: the built-in ones, and third parties' through the entry-point group ``rw_sql.connectors``.
+
+The built-in ones are listed here, so that a checkout that was updated has them without being installed again.
+"""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SnapshotReader
@@ -14,11 +17,23 @@ if TYPE_CHECKING:
 
 GROUP = "rw_sql.connectors"
 
+BUILT_IN = {
+    "kafka": "rw_sql.connectors.kafka:KafkaConnector",
+    "datagen": "rw_sql.connectors.datagen:DatagenConnector",
+    "posix_fs": "rw_sql.connectors.files:PosixFsConnector",
+    "s3": "rw_sql.connectors.files:S3Connector",
+    "gcs": "rw_sql.connectors.files:GcsConnector",
+    "azblob": "rw_sql.connectors.files:AzblobConnector",
+    "delta": "rw_sql.connectors.delta:DeltaConnector",
+    "jdbc": "rw_sql.connectors.jdbc:JdbcConnector",
+}
+"""Where each built-in connector is; another package cannot take its name."""
+
 
 @cache
 def connector_names() -> tuple[str, ...]:
     """The names that ``connector = '…'`` may take, sorted; as installed when the process first asked."""
-    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+    return tuple(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}))
 
 
 def connector(name: str, span: Span | None = None) -> Connector:
@@ -48,6 +63,9 @@ def snapshot_reader(name: str) -> SnapshotReader | None:
 
 @cache
 def _load(name: str) -> Connector:
-    (entry, *_) = entry_points(group=GROUP, name=name)
+    if name in BUILT_IN:
+        entry = EntryPoint(name=name, value=BUILT_IN[name], group=GROUP)
+    else:
+        (entry, *_) = entry_points(group=GROUP, name=name)
     made: Connector = entry.load()()
     return made

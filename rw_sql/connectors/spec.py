@@ -181,8 +181,8 @@ class ConnectorSpec:
     """What a connector accepts. ``formats`` maps a FORMAT to the ENCODEs that fit it, upper case.
 
     ``default_format`` is what a source without FORMAT … ENCODE has; None where it must be written.
-    ``connection_kind`` is the type of the connections it can use, where that is not its own name. ``is_batch``: it is
-    read as a whole, by REFRESH TABLE alone.
+    ``connection_kind`` is the type of the connections it can use, where that is not its own name. ``example`` is a
+    script that its page shows. ``is_batch``: it is read as a whole, by REFRESH TABLE alone.
     """
 
     name: str
@@ -193,6 +193,7 @@ class ConnectorSpec:
     options: Mapping[str, OptionSpec]
     default_format: tuple[str, str] | None = None
     notes: str = ""
+    example: str = ""
     connection_kind: str | None = None
     is_batch: bool = False
     _patterns: tuple[tuple[re.Pattern[str], OptionSpec], ...] = field(init=False, repr=False, compare=False)
@@ -329,6 +330,7 @@ def parse_spec(text: str) -> ConnectorSpec:
         name=table["name"],
         doc=table["doc"],
         notes=table.get("notes", ""),
+        example=table.get("example", ""),
         connection_kind=table.get("connection_of", table.get("connection_kind")),
         is_shareable=table.get("shareable", False),
         is_batch=table.get("batch", False),

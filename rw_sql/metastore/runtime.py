@@ -388,10 +388,17 @@ def _values(record: JobStatus | NotedPosition | Lease | Hold | BackfillProgress 
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
+# Once, since a source may have 100,000 positions.
+_NAMES = {
+    kind: tuple(f.name for f in fields(kind))
+    for kind in (JobStatus, NotedPosition, Lease, Hold, BackfillProgress, RefreshChunk)
+}
+
+
 def _chosen(
     record: type[JobStatus | NotedPosition | Lease | Hold | BackfillProgress | RefreshChunk], row: _Row
 ) -> _Row:
-    return {f.name: row[f.name] for f in fields(record)}
+    return {name: row[name] for name in _NAMES[record]}
 
 
 def _run(row: _Row) -> Run:

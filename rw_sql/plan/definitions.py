@@ -61,6 +61,7 @@ INCLUDE_TYPES = {
     "timestamp": "TIMESTAMP",
     "header": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
     "payload": "STRING",
+    "file": "STRING",
 }
 """The columns that INCLUDE can add and their Spark types."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.errors import CONNECTOR_IS_FIXED, INVALID_PROPERTY, SqlError
 from rw_sql.plan.definitions import option_text
 from rw_sql.syntax.statements import Option, OptionKey, TextValue
@@ -35,7 +36,12 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
 
 def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -> CreateSource:
     """The definition that makes such a source anywhere: a session's wish that is no default is written into it."""
-    if is_shared or not kind.is_shareable() or any(option.key == SHARED for option in statement.options):
+    if (
+        is_shared
+        or isinstance(kind, RangedConnector)
+        or not kind.is_shareable()
+        or any(option.key == SHARED for option in statement.options)
+    ):
         return statement
     said = Option(key=SHARED, value=TextValue(text="false", span=statement.span), span=statement.span)
     return replace(statement, options=(*statement.options, said))

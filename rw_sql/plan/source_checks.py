@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.files import FileConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.spec import OptionError, check_format, check_include, check_option_values
 from rw_sql.errors import (
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, FormatEncode, Option
 
-SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE")
+SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE", "PARQUET")
 
 
 def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
@@ -135,18 +136,24 @@ def _check_format(statement: CreateSource, name: str) -> None:
             span=clause.span,
             hint="use FORMAT PLAIN with ENCODE JSON, CSV or BYTES",
         )
-    _check_encode_options(clause)
+    _check_encode_options(clause, has_files=isinstance(connector(name), FileConnector))
 
 
-def _check_encode_options(clause: FormatEncode) -> None:
-    """An option that would be ignored is refused: CSV takes two, JSON and BYTES none."""
+def _check_encode_options(clause: FormatEncode, *, has_files: bool) -> None:
+    """An option that would be ignored is refused: CSV takes two, JSON, BYTES and PARQUET none."""
     for option in clause.options:
         text = getattr(option.value, "text", "")
         if clause.encode == "CSV" and option.key == "delimiter" and (len(text) == 1 or text == "\\t"):
             continue
         if clause.encode == "CSV" and option.key == "without_header":
-            if text.lower() == "true":
+            if text.lower() == "true" or (has_files and text.lower() == "false"):
                 continue
+            if has_files:
+                raise SqlError(
+                    INVALID_DEFINITION,
+                    f"without_header must be 'true' or 'false', not {text!r}",
+                    span=option.value.span,
+                )
             raise SqlError(
                 INVALID_DEFINITION,
                 "records of a stream have no header line: without_header must be 'true'",

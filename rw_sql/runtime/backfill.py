@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
+from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import BackfillProgress, MaterializedViewRecord, SourceRecord
@@ -40,7 +41,7 @@ from rw_sql.runtime.pace import Throttle
 from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.read_ranges import held_log
 from rw_sql.runtime.straight import StraightTable
-from rw_sql.syntax import canonical_type
+from rw_sql.runtime.upstream_records import has_small_batches, offsets_per_record, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,6 +69,7 @@ CATCHING_UP = "catching up"
 LIVE = "live"
 
 _MOST_IN_FILTER = 40
+_MOST_FILES = 2_000
 _LOOK_SECONDS = 0.2
 _REPORT_MS = 1000
 
@@ -340,11 +342,16 @@ class _Filling:
         version, pieces = held_log(self.backfill.context.warehouse, self.source)
         planned = plan_portions(self.history, pieces, table.held)
         if planned.from_log:
-            chunk = next_chunk(planned.from_log, LOG_CHUNK_RECORDS if limit is None else limit)
+            chunk = next_chunk(planned.from_log, (LOG_CHUNK_RECORDS if limit is None else limit) * self._unit)
             rows = self._from_log(spark, chunk, version)
             self._append(table, rows, chunk, {}, limit)
             return True
-        chunk = next_chunk(planned.from_upstream, CHUNK_RECORDS if limit is None else limit)
+        portions = planned.from_upstream
+        if isinstance(self.kind, RangedConnector):
+            # Of 100,000 files no chunk shall name all, each with a few bytes.
+            few = frozenset(sorted({portion.split for portion in portions})[:_MOST_FILES])
+            portions = tuple(portion for portion in portions if portion.split in few)
+        chunk = next_chunk(portions, (CHUNK_RECORDS if limit is None else limit) * self._unit)
         if not chunk:
             return False
         options = self._options()
@@ -373,10 +380,15 @@ class _Filling:
         if limit is not None:
             if self.backfill.throttle is None or self.backfill.throttle.per_second != limit:
                 self.backfill.throttle = Throttle(per_second=limit)
-            if not self.backfill.throttle.take(sum(portion.end - portion.start for portion in chunk)):
+            offsets = sum(portion.end - portion.start for portion in chunk)
+            if not self.backfill.throttle.take(-(-offsets // self._unit)):
                 return
         if not self.backfill.stopping.is_set():
-            table.append(rows, chunk, lives)
+            table.append(rows, chunk, lives, is_small=has_small_batches(self.kind))
+
+    @property
+    def _unit(self) -> int:
+        return offsets_per_record(self.kind)
 
     def _limit(self) -> int | None:
         """The view's rate limit as the catalog has it now."""
@@ -425,13 +437,9 @@ class _Filling:
 
     def _from_upstream(self, spark: SparkSession, options: Mapping[str, str], chunk: tuple[Portion, ...]) -> DataFrame:
         statement = definition_of(self.source)
-        records = self.kind.read_batch(
-            spark,
-            options,
-            {portion.split: (portion.start, portion.end) for portion in chunk},
-            with_headers=any(column.kind == "header" for column in statement.include),
-            columns={column.name: canonical_type(column.data_type) for column in statement.columns},
-        )
+        ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
+        lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
+        records = read_records(self.kind, spark, options, ranges, statement, lives)
         return decode(records, statement, run=self.backfill.run, bucket=0)
 
     def _require_same_life(self, chunk: tuple[Portion, ...]) -> None:

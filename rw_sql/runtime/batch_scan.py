@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.registry import connector
@@ -19,7 +19,7 @@ from rw_sql.plan.options import source_options, visible
 from rw_sql.plan.scan_bounds import OFFSET_COLUMNS, ScanBounds, below, bounds_of, hull, narrowed
 from rw_sql.plan.startup import MODE
 from rw_sql.runtime.decode import ERROR, decode
-from rw_sql.syntax import canonical_type
+from rw_sql.runtime.upstream_records import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +51,7 @@ class SourceScan:
     kind: Connector
     options: Mapping[str, str]
     ranges: Mapping[str, tuple[int, int]]
+    lives: Mapping[str, str | None]
 
     @staticmethod
     def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
@@ -76,7 +77,8 @@ class SourceScan:
             )
         starts = _starts(kind, options, visible(source_options(snapshot, source)), source, upstream)
         ranges = {name: (starts[name], max(starts[name], split.end)) for name, split in upstream.splits.items()}
-        return SourceScan(context=context, source=source, kind=kind, options=options, ranges=ranges)
+        lives = {name: split.incarnation for name, split in upstream.splits.items()}
+        return SourceScan(context=context, source=source, kind=kind, options=options, ranges=ranges, lives=lives)
 
     def narrowed(self, bounds: ScanBounds) -> SourceScan:
         """The scan of what can hold records within bounds."""
@@ -84,13 +86,7 @@ class SourceScan:
         if bounds.since_ms is not None and self.ranges:
             since = self.kind.offsets_at(self.options, bounds.since_ms, tuple(self.ranges))
         partitions = {split: _partition(split) for split in self.ranges}
-        return SourceScan(
-            context=self.context,
-            source=self.source,
-            kind=self.kind,
-            options=self.options,
-            ranges=narrowed(self.ranges, bounds, partitions, since),
-        )
+        return replace(self, ranges=narrowed(self.ranges, bounds, partitions, since))
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows, in the source's columns."""
@@ -101,13 +97,7 @@ class SourceScan:
             columns = ", ".join(f"`{name}` {kind}" for name, kind in source_columns(statement))
             return spark.createDataFrame([], columns)
         self.context.sessions.load(self.kind.spark_packages())
-        records = self.kind.read_batch(
-            spark,
-            self.options,
-            ranges,
-            with_headers=any(column.kind == "header" for column in statement.include),
-            columns={column.name: canonical_type(column.data_type) for column in statement.columns},
-        )
+        records = read_records(self.kind, spark, self.options, ranges, statement, self.lives)
         return decode(records, statement, run=0, bucket=0).where(f"{ERROR} IS NULL").select(*names)
 
 

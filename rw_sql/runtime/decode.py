@@ -64,6 +64,8 @@ def decode(
     encode = statement.format.encode if statement.format else "JSON"
     connector = connector_of(statement) or ""
     match encode:
+        case _ if "_rw_row" in records.columns:  # its reader gives rows, not bytes
+            decoded, error = records, f.col("_rw_fault")
         case "JSON" | "NATIVE":
             decoded, error = _decode_text(records, statement, "json")
         case "CSV":
@@ -75,7 +77,9 @@ def decode(
                 f.lit(None).cast("string"),
             )
         case other:
-            raise SqlError(NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV and BYTES are")
+            raise SqlError(
+                NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
+            )
     values = [f.col("_rw_row").getField(column.name).alias(column.name) for column in statement.columns]
     included = [
         _included(column).cast(include_type(column)).alias(include_name(connector, column))
@@ -146,6 +150,8 @@ def _included(column: IncludeColumn) -> Column:
             return f.col(OFFSET)
         case "timestamp":
             return f.col("timestamp")
+        case "file":
+            return f.col(SPLIT)
         case "header" if column.inner is None:
             return f.col("headers")
         case "header":

@@ -89,12 +89,14 @@ class HistoryTable:
             held=held_spans(warehouse, path),
         )
 
-    def append(self, rows: DataFrame, chunk: tuple[Portion, ...], lives: Mapping[str, Life]) -> None:
+    def append(
+        self, rows: DataFrame, chunk: tuple[Portion, ...], lives: Mapping[str, Life], *, is_small: bool = True
+    ) -> None:
         """Adds the rows of a chunk. ``lives`` are those that it was read in upstream; empty where the log had it."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")
-        if sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
+        if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
             self.output.append_rows(rows.toArrow().cast(self.schema), self.batch, ranges)
         else:
             self.output.append_frame(rows, self.batch, ranges)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rw_sql.connectors.base import FetchingConnector
+from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import NotedPosition, SourceRecord
 from rw_sql.plan.definitions import connector_of, source_definition
@@ -22,9 +23,10 @@ from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, sto
 from rw_sql.runtime.log_upkeep import Upkeep, retention_of
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.pace import Pace, Throttle, pace_of
-from rw_sql.runtime.positions import read_positions
+from rw_sql.runtime.positions import ALL_SPLITS, known_state, read_positions
 from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
+from rw_sql.runtime.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.syntax import canonical_type
 from rw_sql.syntax.names import literal, quoted
 
@@ -51,6 +53,7 @@ DISCOVERING = "DISCOVERING"
 """The first word of the reason of a reader that waits for its splits to be listed."""
 
 _MILLISECONDS_PER_HOUR = 3_600_000
+_RANGED_INTERVAL_MS = 200
 
 
 def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
@@ -61,6 +64,19 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
         raise StalledError(f"MISSING topic {', '.join(upstream.missing)}")
     if not splits:
         raise StalledError(f"{DISCOVERING} the splits are not known yet")
+
+
+def still_asked(
+    kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
+) -> tuple[str, ...]:
+    """The splits without those that are gone and were read to their ends: of these nothing is missed."""
+    if not isinstance(kind, RangedConnector):
+        return splits
+    return tuple(
+        split
+        for split in splits
+        if split in upstream.splits or split not in states or not kind.is_finished(states[split])
+    )
 
 
 def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
@@ -116,22 +132,21 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     kind = connector(source.connector)
     stands = read_positions(context.warehouse, context.metastore, snapshot, source)
     noted = context.metastore.runtime.noted_positions(fragment)
-    new = [
-        NotedPosition(
-            fragment=fragment,
-            split=split,
-            state=kind.encode_state(state),
-            epoch=epoch,
-            run=run,
-            log_version=stands.log_version,
+    stored = snapshot.states(fragment)
+    texts = {split: kind.encode_state(state) for split, state in stands.states.items()}
+    # Of 100,000 files only those that moved since; the row of no split says up to where the others stand as noted.
+    moved = {split: text for split, text in texts.items() if text != known_state(stored[split], noted.get(split))}
+    mark = noted.get(ALL_SPLITS)
+    is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, stands.log_version)
+    if moved or (texts and is_behind):
+        context.metastore.runtime.note_positions(
+            [
+                NotedPosition(
+                    fragment=fragment, split=split, state=text, epoch=epoch, run=run, log_version=stands.log_version
+                )
+                for split, text in {**moved, ALL_SPLITS: ""}.items()
+            ]
         )
-        for split, state in stands.states.items()
-        if (old := noted.get(split)) is None
-        or old.log_version < stands.log_version
-        or old.epoch < snapshot.states(fragment)[split].epoch
-    ]
-    if new:
-        context.metastore.runtime.note_positions(new)
     note_ranges(context.warehouse, source)
 
 
@@ -205,9 +220,10 @@ class Ingest:
         )
         states = read_positions(context.warehouse, context.metastore, snapshot, source).states
         stored = snapshot.states(ingest_fragment(source.id))
-        if any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in spec.splits):
+        asked = still_asked(kind, spec.splits, states, upstream)
+        if any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
             # The look is older than the positions: an earlier run may have read on until the fence.
-            require_readable(source.name, spec.splits, states, kind.look(options))
+            require_readable(source.name, asked, states, kind.look(options))
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
         pace = pace_of(options)
@@ -249,6 +265,7 @@ class Ingest:
     def _start_query(self, states: Mapping[str, SplitState]) -> None:
         statement = source_definition(self.spec.definition)
         spark = self.context.sessions.new(self.kind.spark_packages())
+        is_ranged = isinstance(self.kind, RangedConnector)
         records = self.kind.read_stream(
             spark,
             self.options,
@@ -257,12 +274,14 @@ class Ingest:
             with_headers=_includes_headers(statement),
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )
+        # Whether there is anything new is asked of another process, which takes longer than asking Spark's own reader.
+        interval_ms = max(self.pace.interval_ms, _RANGED_INTERVAL_MS) if is_ranged else self.pace.interval_ms
         self._remove_old_checkpoints()
         fault("ingest.before_query")
         self.query = (
             records.writeStream.queryName(self.spec.job)
             .option("checkpointLocation", self.checkpoint)
-            .trigger(processingTime=f"{self.pace.interval_ms} milliseconds")
+            .trigger(processingTime=f"{interval_ms} milliseconds")
             .foreachBatch(self._on_batch)
             .start()
         )
@@ -276,7 +295,9 @@ class Ingest:
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         ranges = self._ranges(self._ends(batch))
-        expected = sum(end - start for start, end in ranges.values())
+        moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
+        unit = offsets_per_record(self.kind)
+        expected = -(-sum(end - start for start, end in moved.values()) // unit)
         # Not in the gate: a stop need not wait for a batch that waits for its time.
         if not self.throttle.take(expected):
             raise FencedError(f"{self.spec.job} was stopped")
@@ -284,9 +305,14 @@ class Ingest:
             bucket = int(time.time() * 1000) // _MILLISECONDS_PER_HOUR
             statement = source_definition(self.spec.definition)
             records = self._fetched(frame, ranges, expected)
-            rows = decode(records, statement, run=self.run, bucket=bucket, since=self.since)
+            if isinstance(self.kind, RangedConnector):
+                lives = {split: self.output.lives[split][1] for split in moved}
+                records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
+            since = {split: self.since[split] for split in moved}
+            rows = decode(records, statement, run=self.run, bucket=bucket, since=since)
             fault("ingest.in_batch")
-            small = rows.toArrow().cast(self.schema) if expected <= SMALL_ROWS else None
+            is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
+            small = rows.toArrow().cast(self.schema) if is_small else None
             self._require_same_incarnation()
             with self.lock:
                 if self.is_stopped:
@@ -309,8 +335,10 @@ class Ingest:
 
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """What a batch read of each split: of all while they are few, so that one commit tells where the log stands."""
-        ranges = {split: (start, ends.get(split, start)) for split, start in self.positions.items()}
-        if len(ranges) <= MOST_NAMED_SPLITS:
+        named = self.positions if len(self.positions) <= MOST_NAMED_SPLITS else ends
+        starts = {split: self.positions[split] for split in named}
+        ranges = {split: (start, ends.get(split, start)) for split, start in starts.items()}
+        if len(self.positions) <= MOST_NAMED_SPLITS:
             return ranges
         return {split: (start, end) for split, (start, end) in ranges.items() if end > start}
 

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
+from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.plan.desired import ingest_spec, is_view_held, view_spec
 from rw_sql.plan.lower_source import take_up_new_topics
-from rw_sql.plan.options import source_options
+from rw_sql.plan.options import source_options, visible
 from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.ingest import require_same, require_splits
+from rw_sql.runtime.ingest import require_same, require_splits, still_asked
 from rw_sql.runtime.job import StalledError, cause_line
 from rw_sql.runtime.lease import HEARTBEAT_SECONDS, is_orphaned, now_ms, renewed, try_take
 from rw_sql.runtime.rebuilding import swap_rebuilt
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from concurrent.futures import Future
 
+    from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Lease
     from rw_sql.plan.desired import JobSpec
@@ -53,6 +56,7 @@ APPLIED = "applied"
 """The outcome of a statement whose jobs are as it wants them."""
 
 _MOST_DISCOVERIES = 4
+_INTERVAL = "refresh.interval.sec"
 
 
 def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
@@ -87,6 +91,7 @@ class Owner:
         self._next_discovery: dict[int, float] = {}
         self._discovering = threading.BoundedSemaphore(_MOST_DISCOVERIES)
         self._discovery_problems: dict[int, str] = {}
+        self._looked_after: dict[int, tuple[Upstream, tuple[int, ...]]] = {}
         self._thread = threading.Thread(target=self._run, name="rw_sql-owner", daemon=True)
         self._heart = threading.Thread(target=self._beat, name="rw_sql-heartbeat", daemon=True)
 
@@ -275,11 +280,11 @@ class Owner:
             if (work is not None and not work.done()) or now < self._next_discovery.get(source_id, 0.0):
                 continue
             if source_id not in self._next_discovery and self._has_splits(source_id):
-                self._next_discovery[source_id] = now + DISCOVERY_SECONDS
+                self._next_discovery[source_id] = now + self._discovery_seconds(source_id)
                 continue
             if not self._discovering.acquire(blocking=False):
                 return
-            self._next_discovery[source_id] = now + DISCOVERY_SECONDS
+            self._next_discovery[source_id] = now + self._discovery_seconds(source_id)
             self._discoveries[source_id] = run_in_background(
                 partial(self._discover_one, source_id), f"discovery-{source_id}"
             )
@@ -290,6 +295,15 @@ class Owner:
         if not isinstance(source, SourceRecord):
             return False
         return all(splits for _, _, splits in _running_readers(snapshot, source))
+
+    def _discovery_seconds(self, source_id: int) -> float:
+        """How long until a source is looked after again: as its ``refresh.interval.sec`` says, where it has one."""
+        snapshot = self._context.metastore.snapshot()
+        source = snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return DISCOVERY_SECONDS
+        given = connector(source.connector).spec.value(visible(source_options(snapshot, source)), _INTERVAL)
+        return DISCOVERY_SECONDS if given is None else float(given)
 
     def _discover_one(self, source_id: int) -> None:
         problem = ""
@@ -319,13 +333,18 @@ class Owner:
         world = World(self._context, snapshot)
         # The same look that the taking up below is answered with.
         upstream = world.look(source.connector, source_options(snapshot, source))
+        stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
+        if self._looked_after.get(source_id) == stamp:
+            return  # nothing is new, changed or gone: of 100,000 files no one is asked after by itself
         has_stalled = False
         for fragment, spec, splits in readers:
             if not upstream.is_reachable or not splits:
                 continue
             try:
                 require_splits(splits, upstream)
-                require_same(source.name, splits, world.positions(source_id, fragment).states, upstream)
+                states = world.positions(source_id, fragment).states
+                asked = still_asked(connector(source.connector), splits, states, upstream)
+                require_same(source.name, asked, states, upstream)
             except StalledError as error:
                 has_stalled = True
                 if self._reconciler is not None:
@@ -334,6 +353,8 @@ class Owner:
             return
         changes, notes = world.run(take_up_new_topics(snapshot, source))
         if not changes:
+            if isinstance(connector(source.connector), RangedConnector):
+                self._looked_after[source_id] = stamp
             return
         operation = Operation(
             kind="DISCOVER SPLITS",

@@ -17,8 +17,22 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Metastore, Snapshot
-    from rw_sql.metastore.records import SourceRecord, StoredState
+    from rw_sql.metastore.records import NotedPosition, SourceRecord, StoredState
     from rw_sql.runtime.storage import Warehouse
+
+
+ALL_SPLITS = ""
+"""The split of the note that says up to which version of the log all splits of a fragment stand as noted."""
+
+
+def known_state(row: StoredState, note: NotedPosition | None) -> str:
+    """A split's position as the notes tell it: a statement's where that is newer, or there is no note of it."""
+    return note.state if note is not None and _counts(note, row) else row.state
+
+
+def _counts(note: NotedPosition, row: StoredState) -> bool:
+    """Whether a note was made after the statement that set a split's position."""
+    return note.epoch >= row.epoch and note.log_version >= row.log_version
 
 
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
@@ -32,6 +46,7 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     fragment = ingest_fragment(source.id)
     stored = snapshot.states(fragment)
     noted = metastore.runtime.noted_positions(fragment)
+    mark = noted.get(ALL_SPLITS)
     states: dict[str, SplitState] = {}
     began: dict[str, int] = {}
     floor: dict[str, int] = {}
@@ -43,9 +58,11 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
         began[split] = states[split].offset
         floor[split] = row.log_version + 1
         note = noted.get(split)
-        if note is not None and note.epoch >= row.epoch and note.log_version >= row.log_version:
+        if note is not None and _counts(note, row):
             states[split] = replace(states[split], offset=kind.decode_state(split, note.state).offset)
             floor[split] = note.log_version + 1
+        if mark is not None and _counts(mark, row):
+            floor[split] = max(floor[split], mark.log_version + 1)
     table = warehouse.data(source.id, source.generation)
     version = latest_version(warehouse, table)
     missing = {split for split in states if floor[split] <= version}

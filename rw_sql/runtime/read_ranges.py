@@ -53,6 +53,8 @@ class ReadRanges:
 
 _lock = threading.Lock()
 _folded: dict[str, ReadRanges] = {}
+# The version that each file was last known to hold.
+_written: dict[str, int] = {}
 
 
 def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
@@ -72,8 +74,13 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
     """Writes the fold down, unless the file holds all of it already."""
     found = read_ranges(warehouse, source)
+    path = warehouse.read_ranges(source.id, source.generation)
+    # Of a source of 100,000 files it takes a second to find out what the file says.
+    if _written.get(path) == found.version and warehouse.exists(path):
+        return
     if found.version > _noted(warehouse, source, found.version).version:
-        warehouse.write_text(warehouse.read_ranges(source.id, source.generation), _to_json(found))
+        warehouse.write_text(path, _to_json(found))
+    _written[path] = found.version
 
 
 def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:

@@ -94,7 +94,9 @@ class StraightTable:
             held=held_spans(context.warehouse, output.path),
         )
 
-    def append(self, rows: DataFrame, chunk: tuple[Portion, ...], lives: Mapping[str, Life]) -> None:
+    def append(
+        self, rows: DataFrame, chunk: tuple[Portion, ...], lives: Mapping[str, Life], *, is_small: bool = True
+    ) -> None:
         """Adds what the query makes of a chunk's rows."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         names = [f"`{name}`" for name in self.given.columns]
@@ -103,7 +105,7 @@ class StraightTable:
         found = spark.sql(self.spec.query)
         small: pa.Table | None = None
         fault("history.before_append")
-        if sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
+        if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
             small = found.toArrow().cast(pa.schema(self.output.table.schema().to_arrow()))
         with self.turn():
             self.output.lives = lives

@@ -245,6 +245,9 @@ class CannedWorld:
 
     def _answer(self, request: Request) -> object:
         match request:
+            case LookAtUpstream(connector="posix_fs" | "delta"):
+                # Folders are real.
+                return connector(request.connector).look(visible(request.options))
             case LookAtUpstream(connector=kind) if connector(kind).spec.is_batch:
                 return Upstream()
             case LookAtUpstream():
@@ -259,6 +262,8 @@ class CannedWorld:
                 return True
             case FindOffsetsAt(splits=splits):
                 return {split: self.times[split] for split in splits}
+            case FindSparseTopics(connector="posix_fs" | "delta"):
+                return connector(request.connector).sparse_topics(visible(request.options))
             case FindSparseTopics():
                 return {
                     topic: why for topic, why in self.sparse.items() if topic in topics_of(visible(request.options))

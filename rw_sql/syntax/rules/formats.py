@@ -15,7 +15,7 @@ _FIXED = {
     "iceberg": ("NONE", "NONE"),
     "adbc_snowflake": ("NONE", "NONE"),
 }
-_FREE = ("datagen", "jdbc")
+_FREE = ("datagen", "delta", "jdbc")
 
 
 def connector_of(options: tuple[Option, ...]) -> str | None:

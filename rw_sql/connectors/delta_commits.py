@@ -1,0 +1,51 @@
+"""What a Delta table's commits did: which files each appended, and whether it did anything else.
+
+Delta protocol, "Actions": a commit is a file of JSON lines; ``add`` and ``remove`` with ``dataChange`` false move rows
+without changing them, as OPTIMIZE does.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import fsspec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendedFile:
+    """A file of rows: its path, absolute or below the table's, and the values of the partition's columns as text."""
+
+    path: str
+    partition: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCommit:
+    """One commit. ``changes`` says in a word what it did to rows that were there already: empty if nothing."""
+
+    version: int
+    appended: tuple[AppendedFile, ...] = ()
+    changes: str = ""
+
+
+def read_commit(table: str, version: int) -> TableCommit | None:
+    """What a commit did; None where it is not there (any more). Raises OSError."""
+    try:
+        with fsspec.open(f"{table.rstrip('/')}/_delta_log/{version:020d}.json", "rt", encoding="utf-8") as file:
+            actions = [json.loads(line) for line in file if line.strip()]
+    except FileNotFoundError:
+        return None
+    adds = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
+    removes = [action["remove"] for action in actions if action.get("remove", {}).get("dataChange", False)]
+    changes = ""
+    if removes or any(add.get("deletionVector") for add in adds):
+        changes = next((str(action["commitInfo"].get("operation")) for action in actions if "commitInfo" in action), "")
+        changes = changes or "a change"
+    return TableCommit(version=version, appended=tuple(_file(add) for add in adds), changes=changes)
+
+
+def _file(add: dict[str, Any]) -> AppendedFile:
+    return AppendedFile(path=unquote(add["path"]), partition=tuple(sorted(add.get("partitionValues", {}).items())))

@@ -1,0 +1,226 @@
+"""The records of a stretch of a file, as Arrow arrays. A record belongs to the stretch that its offset lies in.
+
+Offsets count bytes of the file as it is stored. A line's offset is that of its first byte. In a compressed file, of
+which nobody knows beforehand how long it is inside, a line has the share of the stored bytes that it has of those
+inside. The rows of a Parquet file's row group are counted from where the group begins. So offsets rise in the order of
+the records, lie below the file's size, and reading side by side stretches gives each record once.
+
+Spark's workers get this module by value: it uses nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+CHUNK = 8 * 1024 * 1024
+BATCH_ROWS = 50_000
+_BOM = b"\xef\xbb\xbf"
+_NEWLINE, _RETURN = 10, 13
+
+Lines = tuple["NDArray[np.int64]", list[bytes]]
+"""Where lines begin, and the lines without their ends."""
+
+
+def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iterator[Lines]:
+    """The lines that begin in ``[start, end)`` of an open file, to its end where that is None. Empty ones are left out.
+
+    The last line needs no end. A byte order mark at the beginning is left out, a carriage return before a line's end
+    too.
+    """
+    base = max(0, start - 1)
+    file.seek(base)
+    # What comes before the first line end belongs to a line that began earlier.
+    is_inside = start > 0
+    held = b""
+    while True:
+        read = file.read(chunk)
+        data = held + read
+        found = np.frombuffer(data, dtype=np.uint8)
+        ends = np.flatnonzero(found == _NEWLINE)
+        if not read and data and (len(ends) == 0 or ends[-1] != len(data) - 1):
+            ends = np.append(ends, len(data))
+        if len(ends) == 0:
+            if not read:
+                return
+            held = data
+            continue
+        begins = np.concatenate(([0], ends[:-1] + 1))
+        if is_inside:
+            begins, of_lines, is_inside = begins[1:], ends[1:], False
+        else:
+            of_lines = ends
+        if end is not None:
+            begins = begins[begins < end - base]
+            of_lines = of_lines[: len(begins)]
+        yield from _cut(data, found, begins, of_lines, base)
+        after = int(ends[-1]) + 1
+        base, held = base + after, data[after:]
+        if not read or (end is not None and base >= end):
+            return
+
+
+def _cut(
+    data: bytes, found: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64], base: int
+) -> Iterator[Lines]:
+    if len(begins) == 0:
+        return
+    tops = ends - ((ends > begins) & (found[ends - 1] == _RETURN))
+    bottoms = begins
+    if base == 0 and begins[0] == 0 and data.startswith(_BOM):
+        bottoms = begins.copy()
+        bottoms[0] = min(len(_BOM), int(tops[0]))
+    kept = tops > bottoms
+    places, bottoms, tops = (begins + base)[kept], bottoms[kept], tops[kept]
+    for at in range(0, len(places), BATCH_ROWS):
+        part = slice(at, at + BATCH_ROWS)
+        cut = [data[low:high] for low, high in zip(bottoms[part].tolist(), tops[part].tolist(), strict=True)]
+        yield places[part], cut
+
+
+def compressed_lines(
+    opened: Callable[[], Any], size: int, start: int, end: int, *, chunk: int = CHUNK
+) -> Iterator[Lines]:
+    """The lines of a compressed file whose share lies in ``[start, end)``. ``opened`` opens it, decompressing.
+
+    It is decompressed twice: the share of a line needs the length of all, and must not depend on how it is read.
+    """
+    inside = 0
+    with opened() as file:
+        while read := file.read(chunk):
+            inside += len(read)
+    if inside == 0:
+        return
+    with opened() as file:
+        for begins, texts in lines(file, 0, None, chunk=chunk):
+            places = np.minimum((begins / inside * size).astype(np.int64), max(0, size - 1))
+            low, high = np.searchsorted(places, [start, end])
+            if high > low:
+                yield places[low:high], texts[low:high]
+            if len(places) and places[-1] >= end:
+                return
+
+
+def header_of(file: Any) -> bytes:
+    """The first line of a file, without its end."""
+    file.seek(0)
+    first: bytes = file.readline()
+    return first.removeprefix(_BOM).rstrip(b"\r\n")
+
+
+def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[int | None] | None:
+    """For each column its place in a header line, by its name, else by its name in any case; None where it has none.
+
+    None for all where the header has just these columns in this order: lines are then right as they are.
+    """
+    names = next(csv.reader([header.decode("utf-8", "replace")], delimiter=delimiter), [])
+    names = [name.strip() for name in names]
+    folded = {name.lower(): at for at, name in reversed(list(enumerate(names)))}
+    exact = {name: at for at, name in reversed(list(enumerate(names)))}
+    order = [exact.get(column, folded.get(column.lower())) for column in columns]
+    return None if order == list(range(len(names))) else order
+
+
+def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
+    """Lines with their fields in another order. One that has not as many as the header is left so that it misfits."""
+    made = []
+    for text in texts:
+        fields = next(csv.reader([text.decode("utf-8", "surrogateescape")], delimiter=delimiter), [])
+        if len(fields) != count:
+            wrong = text if len(fields) != len(order) else text + delimiter.encode()
+            made.append(wrong)
+            continue
+        out = io.StringIO()
+        writer = csv.writer(out, delimiter=delimiter, lineterminator="")
+        writer.writerow(["" if at is None else fields[at] for at in order])
+        made.append(out.getvalue().encode("utf-8", "surrogateescape"))
+    return made
+
+
+def parquet_rows(
+    file: Any, size: int, start: int, end: int, row: pa.StructType, *, is_strict: bool = False
+) -> Iterator[tuple[NDArray[np.int64], pa.StructArray, pa.StringArray]]:
+    """The rows of a Parquet file whose offsets lie in ``[start, end)``, as structs, and what is wrong with each.
+
+    Columns are found by name, else by name in any case; one that is missing is NULL, or with ``is_strict`` an error.
+    """
+    parquet = pq.ParquetFile(file)
+    groups = _row_groups(parquet.metadata, size)
+    names = parquet.schema_arrow.names
+    folded = {name.lower(): name for name in reversed(names)}
+    chosen = {kept.name: kept.name if kept.name in names else folded.get(kept.name.lower()) for kept in row}
+    if is_strict and (missing := [name for name, found in chosen.items() if found is None]):
+        raise ValueError(f"it has no column {missing[0]}")
+    wanted = [found for found in chosen.values() if found is not None]
+    for number, (begin, length, rows) in enumerate(groups):
+        if begin >= end or begin + length <= start or rows == 0:
+            continue
+        places = begin + np.arange(rows, dtype=np.int64)
+        if rows > length:
+            places = begin + (np.arange(rows) / rows * length).astype(np.int64)
+        at = 0
+        # Without columns there are no batches: a file may have none of those that are asked for.
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[number], columns=wanted or names[:1]):
+            of_batch = places[at : at + batch.num_rows]
+            at += batch.num_rows
+            low, high = np.searchsorted(of_batch, [start, end])
+            if high > low:
+                yield of_batch[low:high], *_as_row(batch.slice(low, high - low), row, chosen)
+
+
+def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, int]]:
+    """Where each row group begins, how many bytes there are to the next, and its rows; in the order of the file."""
+    begins = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        places = [
+            group.column(at).dictionary_page_offset or group.column(at).data_page_offset
+            for at in range(group.num_columns)
+        ]
+        begins.append(min(places, default=0))
+    ends = [*begins[1:], size]
+    return [
+        (begin, max(1, end - begin), metadata.row_group(number).num_rows)
+        for number, (begin, end) in enumerate(zip(begins, ends, strict=True))
+    ]
+
+
+def _as_row(
+    batch: pa.RecordBatch, row: pa.StructType, chosen: dict[str, str | None]
+) -> tuple[pa.StructArray, pa.StringArray]:
+    faults: list[str | None] = [None] * batch.num_rows
+    columns = []
+    for wanted in row:
+        found = chosen[wanted.name]
+        if found is None:
+            columns.append(pa.nulls(batch.num_rows, wanted.type))
+            continue
+        given = batch.column(batch.schema.names.index(found))
+        columns.append(_cast(given, wanted, faults))
+    return pa.StructArray.from_arrays(columns, fields=list(row)), pa.array(faults, pa.string())
+
+
+def _cast(given: pa.Array, wanted: pa.Field, faults: list[str | None]) -> pa.Array:
+    options = pc.CastOptions(wanted.type, allow_time_truncate=True)
+    try:
+        return given.cast(options=options)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        cast = []
+        for at in range(len(given)):
+            try:
+                cast.append(given.slice(at, 1).cast(options=options))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                faults[at] = faults[at] or f"column {wanted.name}: a value of type {given.type} does not fit it"
+                cast.append(pa.nulls(1, wanted.type))
+        return pa.concat_arrays(cast)

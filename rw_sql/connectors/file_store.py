@@ -1,0 +1,138 @@
+"""A place where files lie: a folder of this machine or a bucket, listed and opened through fsspec.
+
+Spark's workers get this module by value: it uses nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LOCAL = "file"
+
+_LITERAL = re.compile(r"[^*?\[]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A file by its path below the root. ``incarnation`` tells one version from another, and begins with the size.
+
+    ``modified_ms`` is when it was written, None where the store does not say.
+    """
+
+    path: str
+    size: int
+    incarnation: str
+    modified_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStore:
+    """``arguments`` are fsspec's for the protocol, keys included: they are in no ``repr``."""
+
+    protocol: str
+    root: str
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return self.protocol == LOCAL
+
+    def filesystem(self) -> Any:
+        """The fsspec file system. It remembers no listing."""
+        return fsspec.filesystem(
+            self.protocol, **({} if self.is_local else {"use_listings_cache": False, **self.arguments})
+        )
+
+    def full_path(self, path: str) -> str:
+        """What the file system calls a file."""
+        return f"{self.root.rstrip('/')}/{path}"
+
+    def files(self, pattern: str | None = None) -> Iterator[FoundFile]:
+        """The files below the root whose path fits a pattern, in no order. Raises what the file system raises.
+
+        ``*`` stands for any characters, slashes too. Names that begin with a dot or an underscore, and all below a
+        folder of such a name, are passed over: so writers name what is not finished or not data.
+        """
+        fits = re.compile(fnmatch.translate(pattern)).match if pattern else None
+        for found in self._local_files() if self.is_local else self._remote_files(pattern):
+            if fits is None or fits(found.path):
+                yield found
+
+    def find(self, path: str) -> FoundFile:
+        """One file as it is now. Raises FileNotFoundError."""
+        if self.is_local:
+            return _local_file(path, os.stat(self.full_path(path)))
+        return _remote_file(path, self.filesystem().info(self.full_path(path)))
+
+    def _local_files(self) -> Iterator[FoundFile]:
+        # Not pathlib: of 100,000 files each object counts, and scandir gives them one by one.
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            with os.scandir(os.path.join(self.root, folder)) as entries:
+                for entry in entries:
+                    if entry.name[0] in "._":
+                        continue
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_dir():
+                        waiting.append(path)
+                        continue
+                    try:
+                        yield _local_file(path, entry.stat())
+                    except FileNotFoundError:  # removed since the folder was listed
+                        continue
+
+    def _remote_files(self, pattern: str | None) -> Iterator[FoundFile]:
+        first = _literal_folder(pattern)
+        top = self.full_path(first) if first else self.root
+        length = len(self.root.rstrip("/")) + 1
+        for folder, folders, files in self.filesystem().walk(top, detail=True, on_error="raise"):
+            below = folder.strip("/")[length:]
+            for name in [name for name in folders if not name or name[0] in "._"]:
+                del folders[name]  # walk does not go there then
+            for name, info in files.items():
+                if name and name[0] not in "._":
+                    yield _remote_file(f"{below}/{name}" if below else name, info)
+
+
+def incarnation_size(incarnation: str | None) -> int | None:
+    """The size that an incarnation tells."""
+    size = (incarnation or "").partition("-")[0]
+    return int(size) if size.isdigit() else None
+
+
+def _literal_folder(pattern: str | None) -> str:
+    """The folder that all paths of a pattern lie in."""
+    literal = _LITERAL.match(pattern or "")
+    return literal[0].rpartition("/")[0] if literal else ""
+
+
+def _local_file(path: str, stat: os.stat_result) -> FoundFile:
+    return FoundFile(
+        path=path,
+        size=stat.st_size,
+        incarnation=f"{stat.st_size}-{stat.st_mtime_ns}",
+        modified_ms=stat.st_mtime_ns // 1_000_000,
+    )
+
+
+def _remote_file(path: str, info: Mapping[str, Any]) -> FoundFile:
+    modified = next((info[key] for key in ("LastModified", "last_modified", "mtime", "updated") if info.get(key)), None)
+    tag = next((info[key] for key in ("ETag", "etag", "generation", "md5Hash") if info.get(key)), modified)
+    return FoundFile(
+        path=path,
+        size=int(info["size"]),
+        incarnation=f"{int(info['size'])}-{str(tag).strip(chr(34))}",
+        modified_ms=int(modified.timestamp() * 1000) if isinstance(modified, datetime) else None,
+    )

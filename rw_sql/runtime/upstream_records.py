@@ -1,0 +1,58 @@
+"""Records of given stretches of an upstream, as a source's definition wants them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.ranged import Encoding, RangedConnector
+from rw_sql.syntax import canonical_type, spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import Connector
+    from rw_sql.syntax.statements import CreateSource
+
+
+def offsets_per_record(kind: Connector) -> int:
+    """How many offsets a record takes up about: what is said in records is compared with offsets by it."""
+    return kind.offsets_per_record if isinstance(kind, RangedConnector) else 1
+
+
+def has_small_batches(kind: Connector) -> bool:
+    """Whether few offsets are few records, so that they may go through this process."""
+    return not isinstance(kind, RangedConnector) or kind.has_small_batches
+
+
+def encoding_of(statement: CreateSource) -> Encoding:
+    """What a source's FORMAT … ENCODE says of its records; JSON where it has none."""
+    clause = statement.format
+    row = ", ".join(f"`{column.name}` {spark_type(column.data_type)}" for column in statement.columns)
+    if clause is None:
+        return Encoding(encode="JSON", row=row)
+    options = {option.key: getattr(option.value, "text", "") for option in clause.options}
+    return Encoding(encode=clause.encode, options=options, row=row)
+
+
+def read_records(
+    kind: Connector,
+    spark: SparkSession,
+    options: Mapping[str, str],
+    ranges: Mapping[str, tuple[int, int]],
+    statement: CreateSource,
+    lives: Mapping[str, str | None] | None = None,
+) -> DataFrame:
+    """The records of these ranges, in the columns of ``Connector.read_stream``.
+
+    ``lives`` are the incarnations that the splits are known in, where there are any.
+    """
+    columns = {column.name: canonical_type(column.data_type) for column in statement.columns}
+    with_headers = any(column.kind == "header" for column in statement.include)
+    if isinstance(kind, RangedConnector):
+        encoding = encoding_of(statement)
+        return kind.read_batch(
+            spark, options, ranges, with_headers=with_headers, columns=columns, encoding=encoding, lives=lives
+        )
+    return kind.read_batch(spark, options, ranges, with_headers=with_headers, columns=columns)

@@ -1,0 +1,78 @@
+"""What the executors do with pieces of files: records of CSV and of Parquet. Without Spark's JVM."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
+
+from rw_sql.connectors.file_reader import FileReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = [StructField("_rw_split", StringType()), StructField("value", StringType())]
+
+
+def read(
+    folder: Path, encode: str, row: StructType | None = None, life: str | None = None, **config: Any
+) -> list[dict[str, Any]]:
+    """All records of all files of a folder."""
+    given = {
+        "store": {"protocol": "file", "root": str(folder), "arguments": {}},
+        "encode": encode,
+        "columns": ["id", "name"],
+        "delimiter": ",",
+        "has_header": encode == "CSV",
+        "compression": None,
+        "is_strict": False,
+        **config,
+    }
+    path = folder.parent / "config"
+    path.write_text(json.dumps(given))
+    pieces = [(file.name, 0, file.stat().st_size, life) for file in sorted(folder.iterdir())]
+    more = [StructField("_rw_row", row), StructField("_rw_fault", StringType())] if row else []
+    reader = FileReader({"config": str(path), "pieces": json.dumps(pieces), "tasks": "2"}, StructType([*RECORD, *more]))
+    return [
+        found
+        for partition in reader.partitions()
+        for batch in reader.read(InputPartition(partition.value))
+        for found in batch.to_pylist()
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "in"
+    made.mkdir()
+    return made
+
+
+def test_columns_of_csv_are_found_by_the_header(folder: Path) -> None:
+    (folder / "a.csv").write_text('id,name\n1,"x, y"\n2,\n')
+    (folder / "b.csv").write_text("name,more,id\nz,0,3\nw\n")
+    assert [found["value"] for found in read(folder, "CSV")] == ['1,"x, y"', "2,", "3,z", "w"]
+    (folder / "c.csv").write_text("id\n4\n")
+    with pytest.raises(OSError, match=r"c\.csv: it has no column name"):
+        read(folder, "CSV", is_strict=True)
+
+
+def test_rows_of_parquet_and_what_does_not_fit(folder: Path) -> None:
+    row = StructType([StructField("id", IntegerType()), StructField("price", DecimalType(10, 2))])
+    table = pa.table({"price": pa.array([1.5, 1e12], pa.float64()), "id": pa.array([1, 2], pa.int64())})
+    pq.write_table(table, folder / "a.parquet")
+    first, second = read(folder, "PARQUET", row)
+    assert (first["_rw_row"]["id"], str(first["_rw_row"]["price"]), first["_rw_fault"]) == (1, "1.50", None)
+    assert second["_rw_row"] == {"id": 2, "price": None}
+    assert second["_rw_fault"] == "column price: a value of type double does not fit it"
+
+
+def test_another_version_of_a_file_is_not_read(folder: Path) -> None:
+    (folder / "a.json").write_text("{}\n")
+    with pytest.raises(OSError, match=r"RECREATED a\.json"):
+        read(folder, "JSON", life="3-1")

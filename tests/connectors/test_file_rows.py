@@ -1,0 +1,153 @@
+"""Records of stretches of files: whatever the stretches, each record once, in order. Without Spark."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rw_sql.connectors import file_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LINE = st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"x").replace(b"\r", b"y"))
+CUTS = st.lists(st.integers(0, 120), max_size=6)
+
+
+def collected(found: Iterable[file_rows.Lines]) -> list[tuple[int, bytes]]:
+    return [(int(at), text) for places, texts in found for at, text in zip(places, texts, strict=True)]
+
+
+def stretches(size: int, cuts: list[int]) -> list[tuple[int, int]]:
+    ends = sorted({0, size, *(cut for cut in cuts if cut < size)})
+    return list(pairwise(ends))
+
+
+@given(st.lists(LINE, max_size=12), st.booleans(), CUTS, st.integers(1, 30))
+def test_stretches_side_by_side_have_each_line_once(
+    texts: list[bytes], is_ended: bool, cuts: list[int], chunk: int
+) -> None:
+    data = b"\n".join(texts) + (b"\n" if is_ended and texts else b"")
+    at, wanted = 0, []
+    for text in texts:
+        if text:
+            wanted.append((at, text.removeprefix(b"\xef\xbb\xbf") if at == 0 else text))
+        at += len(text) + 1
+    wanted = [(place, text) for place, text in wanted if text]
+    found = [
+        each
+        for start, end in stretches(len(data), cuts)
+        for each in collected(file_rows.lines(io.BytesIO(data), start, end, chunk=chunk))
+    ]
+    assert found == wanted
+
+
+@given(st.lists(LINE, max_size=12), CUTS, st.integers(1, 30))
+def test_compressed_lines_are_each_in_one_stretch(texts: list[bytes], cuts: list[int], chunk: int) -> None:
+    packed = gzip.compress(b"\n".join(texts), mtime=0)
+    size = len(packed)
+    found = [
+        each
+        for start, end in stretches(size, cuts)
+        for each in collected(
+            file_rows.compressed_lines(lambda: gzip.GzipFile(fileobj=io.BytesIO(packed)), size, start, end, chunk=chunk)
+        )
+    ]
+    wanted = collected(file_rows.lines(io.BytesIO(b"\n".join(texts)), 0, None))
+    assert [text for _, text in found] == [text for _, text in wanted]
+    places = [at for at, _ in found]
+    assert places == sorted(places)
+    assert all(0 <= at < size for at in places)
+
+
+def test_ends_of_lines_and_a_byte_order_mark_are_no_part_of_lines() -> None:
+    data = b"\xef\xbb\xbfa\r\n\r\n\nb\r\nc"
+    assert collected(file_rows.lines(io.BytesIO(data), 0, None)) == [(0, b"a"), (9, b"b"), (12, b"c")]
+
+
+def test_a_line_that_is_longer_than_a_chunk() -> None:
+    data = b"x" * 1000 + b"\n" + b"y" * 1000
+    assert collected(file_rows.lines(io.BytesIO(data), 1, 2001, chunk=7)) == [(1001, b"y" * 1000)]
+
+
+def test_an_empty_compressed_file() -> None:
+    packed = bz2.compress(b"")
+    assert collected(file_rows.compressed_lines(lambda: bz2.BZ2File(io.BytesIO(packed)), len(packed), 0, 99)) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "order"),
+    [(b"id,name", None), (b"name,id", [1, 0]), (b"ID,Name", None), (b"name", [None, 0]), (b"x,id,y,name", [1, 3])],
+)
+def test_columns_are_found_by_the_header(header: bytes, order: list[int | None] | None) -> None:
+    assert file_rows.column_order(header, ["id", "name"], ",") == order
+
+
+def test_fields_are_put_in_the_columns_order() -> None:
+    texts = [b'"a, b",1', b"x,2,3", b"y,2"]
+    assert file_rows.reordered(texts, [1, 0], 2, ",") == [b'1,"a, b"', b"x,2,3", b"2,y"]
+    # One that misfits the header must not fit the columns by chance.
+    assert file_rows.reordered([b"a,b"], [0, 2], 3, ",") == [b"a,b,"]
+
+
+ROW = pa.struct([("id", pa.int64()), ("name", pa.string())])
+
+
+def parquet(rows: int, group: int) -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"id": np.arange(rows), "name": pa.array([f"n{at}" for at in range(rows)])})
+    pq.write_table(table, sink, row_group_size=group)
+    return sink.getvalue()
+
+
+def read(data: bytes, start: int, end: int, row: pa.StructType = ROW) -> list[tuple[int, object, object]]:
+    found = file_rows.parquet_rows(io.BytesIO(data), len(data), start, end, row)
+    return [
+        (int(at), value, fault)
+        for places, rows, faults in found
+        for at, value, fault in zip(places, rows.to_pylist(), faults.to_pylist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("rows", "group"), [(0, 10), (1, 10), (100, 7), (5000, 2500)])
+def test_stretches_of_parquet_have_each_row_once(rows: int, group: int) -> None:
+    data = parquet(rows, group)
+    size = len(data)
+    found = [
+        each for start, end in stretches(size, [1, 5, 100, size // 2, size - 9]) for each in read(data, start, end)
+    ]
+    assert [value for _, value, _ in found] == [{"id": at, "name": f"n{at}"} for at in range(rows)]
+    assert all(0 <= at < size for at, _, _ in found)
+    assert [at for at, _, _ in found] == sorted(at for at, _, _ in found)
+
+
+def test_parquet_columns_by_name_and_values_that_do_not_fit() -> None:
+    row = pa.struct([("NAME", pa.int32()), ("other", pa.date32()), ("id", pa.int8())])
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": [1, 300], "name": ["7", "x"]}), sink)
+    found = read(sink.getvalue(), 0, len(sink.getvalue()), row)
+    assert [value for _, value, _ in found] == [
+        {"NAME": 7, "other": None, "id": 1},
+        {"NAME": None, "other": None, "id": None},
+    ]
+    assert [fault for _, _, fault in found] == [None, "column NAME: a value of type string does not fit it"]
+
+
+def test_a_snapshot_wants_every_column_of_parquet() -> None:
+    data = parquet(3, 3)
+    with pytest.raises(ValueError, match="no column other"):
+        list(
+            file_rows.parquet_rows(
+                io.BytesIO(data), len(data), 0, 99, pa.struct([("other", pa.int64())]), is_strict=True
+            )
+        )

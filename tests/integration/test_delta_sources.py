@@ -1,0 +1,56 @@
+"""A Delta table as a source: what is appended, from a version on, and what becomes of commits that change rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.attached import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.attached import AttachedSession
+
+pytestmark = [pytest.mark.spark]
+
+
+def test_versions_of_a_table(session: AttachedSession, tmp_path: Path) -> None:
+    session.allow_unsafe()
+    path = tmp_path / "orders"
+
+    def insert(*values: str) -> None:
+        session.run(f"INSERT INTO delta.`{path}` VALUES {', '.join(values)}")
+
+    session.run(f"CREATE TABLE delta.`{path}` (id INT, day STRING, more DOUBLE) USING delta PARTITIONED BY (day)")
+    insert("(1, 'a', 0.5)", "(2, 'b', 1.5)")
+    session.run(f"DELETE FROM delta.`{path}` WHERE id = 2")
+    session.run(
+        "CREATE SOURCE o (id BIGINT, day VARCHAR) INCLUDE offset AS at "
+        f"WITH (connector = 'delta', delta.path = '{path}')",
+        "CREATE MATERIALIZED VIEW v AS SELECT id, day, at FROM o",
+    )
+    # The table as it is comes first, then what is appended.
+    assert session.flushed_rows_of("v") == [(1, "a", "0")]
+    insert("(3, 'a', 0)", "(4, 'c', 0)")
+    insert("(5, NULL, 0)")
+    wait_until(lambda: len(session.rows_of("v")) == 4, "what was appended is read")
+    wanted = [(1, "a", "0"), (3, "a", "3"), (4, "c", "3"), (5, None, "4")]
+    assert session.rows_of("v") == wanted
+    assert session.positions("o") == {"orders": 5}
+
+    # To a version.
+    session.run("PAUSE SOURCE o", "INJECT SOURCE OFFSETS o VALUES ('orders' = 4) ALLOW DUPLICATES", "RESUME SOURCE o")
+    wanted += [(5, None, "4")]
+    assert session.flushed_rows_of("v") == wanted
+
+    # A commit that changes rows stalls it, with the way behind it.
+    session.run(f"UPDATE delta.`{path}` SET more = 9 WHERE id = 3")
+    insert("(6, 'a', 0)")
+    wait_until(lambda: session.job("o").state == "STALLED", "the update is noticed")
+    wait_until(lambda: "version 5 of orders changes rows" in session.job("o").reason, "the reason is told")
+    session.run("ALTER SOURCE o CONNECTOR WITH (delta.skip_change_commits = 'true')")
+    wanted += [(6, "a", "6")]
+    wait_until(lambda: session.rows_of("v") == sorted(wanted, key=str), "the source goes on")
+    assert session.rows_of("o", "id") == [(1,), (3,), (4,), (5,), (6,)]

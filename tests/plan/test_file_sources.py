@@ -1,0 +1,143 @@
+"""Statements on a source of files: a folder that is there, and a catalog that is not."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.lower_source import take_up_new_topics
+from tests.plan.canned import CannedWorld
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write(folder: Path, name: str, text: str, at: int = 1_700_000_000) -> None:
+    (folder / name).write_text(text)
+    os.utime(folder / name, (at, at))
+
+
+def create(folder: Path, *options: str, encode: str = "JSON", columns: str = "id INT") -> str:
+    more = "".join(f", {option}" for option in options)
+    return (
+        f"CREATE SOURCE f ({columns}) INCLUDE file AS name INCLUDE timestamp AS at "
+        f"WITH (connector = 'posix_fs', posix_fs.root = '{folder}'{more}) FORMAT PLAIN ENCODE {encode}"
+    )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> CannedWorld:
+    """A source over two files, of which ``a`` was read to its end and ``b`` to its middle, and a view on it."""
+    write(tmp_path, "a.json", '{"id":1}\n')
+    write(tmp_path, "b.json", '{"id":2}\n{"id":3}\n')
+    world = CannedWorld()
+    world.run(create(tmp_path), "CREATE MATERIALIZED VIEW v AS SELECT id FROM f")
+    world.moved = {"a.json": 9, "b.json": 9}
+    world.read = {"a.json", "b.json"}
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    return world
+
+
+def statuses(world: CannedWorld) -> dict[object, object]:
+    plan = world.plan("SHOW SOURCE SPLITS f")
+    assert plan.table is not None
+    names = [name for name, _ in plan.table.columns]
+    return {row[names.index("split")]: row[names.index("status")] for row in plan.table.rows}
+
+
+def test_its_record_does_not_grow_with_the_files(world: CannedWorld) -> None:
+    source = world.snapshot.find("source", "f")
+    assert isinstance(source, SourceRecord)
+    assert source.birth == ""
+    assert world.states("f") == {"a.json": 9, "b.json": 9}
+
+
+def test_a_new_file_is_taken_up_from_its_beginning(world: CannedWorld, tmp_path: Path) -> None:
+    source = world.snapshot.find("source", "f")
+    assert isinstance(source, SourceRecord)
+    write(tmp_path, "c.json", '{"id":4}')
+    changes, notes = world.asking(take_up_new_topics(world.snapshot, source))
+    assert notes == ("1 new split: c.json at 0",)
+    world.apply(changes)
+    assert world.states("f")["c.json"] == 0
+    # What is known already is not written again.
+    assert [len(getattr(change, "splits", None) or change.states) for change in changes] == [1, 1]  # type: ignore[union-attr]
+
+
+def test_what_became_of_files_is_shown(world: CannedWorld, tmp_path: Path) -> None:
+    assert statuses(world) == {"a.json": "OK", "b.json": "OK"}
+    write(tmp_path, "a.json", '{"id":9}\n', at=1_700_000_001)
+    (tmp_path / "b.json").unlink()
+    write(tmp_path, "c.json", "")
+    assert statuses(world) == {"a.json": "RECREATED", "b.json": "ORPHAN", "c.json": "NEW"}
+
+
+def test_a_changed_file_is_read_anew_after_a_reset(world: CannedWorld, tmp_path: Path) -> None:
+    write(tmp_path, "a.json", '{"id":9}\n', at=1_700_000_001)
+    world.moved.clear()
+    world.run("RESET SOURCE SPLITS f FOR SPLITS ('a.json')")
+    state = world.full_states("f")["a.json"]
+    assert (state.offset, state.incarnation) == (0, "9-1700000001000000000")
+    assert statuses(world)["a.json"] == "OK"
+
+
+def test_one_file_is_read_again_and_one_is_left_out(world: CannedWorld) -> None:
+    world.run("PAUSE SOURCE f")
+    again = "INJECT SOURCE OFFSETS f VALUES ('a.json' = 0) ALLOW DUPLICATES"
+    assert "a.json" in world.explained(again)
+    assert "DUPLICATES at most 9 (offsets of files count bytes)" in world.explained(again)
+    skip = "INJECT SOURCE OFFSETS f TO LATEST FOR SPLITS ('b.json') ALLOW GAPS"
+    assert "GAP at most 9 (offsets of files count bytes)" in world.explained(skip)
+    world.run(again, skip)
+    stored = world.snapshot.states("ingest-1")
+    assert {split: row.state for split, row in stored.items()} == {
+        "a.json": stored["a.json"].state,
+        "b.json": stored["b.json"].state,
+    }
+    world.moved.clear()
+    assert world.states("f") == {"a.json": 0, "b.json": 18}
+
+
+def test_an_offset_beyond_a_file_is_refused(world: CannedWorld) -> None:
+    world.run("PAUSE SOURCE f")
+    with pytest.raises(SqlError) as caught:
+        world.run("INJECT SOURCE OFFSETS f VALUES ('a.json' = 10)")
+    assert "10" in caught.value.message
+
+
+def test_a_session_that_shares_no_sources_shares_files(tmp_path: Path) -> None:
+    world = CannedWorld(shares_sources=False)
+    world.run(create(tmp_path))
+    source = world.snapshot.find("source", "f")
+    assert isinstance(source, SourceRecord)
+    assert source.is_shared
+    assert "shared" not in source.definition
+
+
+@pytest.mark.parametrize(
+    ("encode", "message"),
+    [
+        ("CSV (without_header = 'maybe')", "without_header must be 'true' or 'false', not 'maybe'"),
+        ("PARQUET (delimiter = ',')", "ENCODE PARQUET does not take delimiter = ','"),
+        ("BYTES", 'connector "posix_fs" does not support format PLAIN with encode BYTES'),
+    ],
+)
+def test_refused_encodings(tmp_path: Path, encode: str, message: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        CannedWorld().run(create(tmp_path, encode=encode))
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize("encode", ["CSV", "CSV (without_header = 'false', delimiter = ';')", "JSON", "PARQUET"])
+def test_accepted_encodings(tmp_path: Path, encode: str) -> None:
+    CannedWorld().run(create(tmp_path, encode=encode))
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SqlError) as caught:
+        CannedWorld().run(create(tmp_path / "none"))
+    assert caught.value.message == f'the upstream of source "f" does not answer: {tmp_path}/none does not exist'
