@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.formats import NOT_HERE, SPECS, instead_of
 from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.connectors.sink_registry import sink_connector, sink_connector_names
 from rw_sql.connectors.spec import number_text
@@ -84,9 +85,52 @@ def sink_page(spec: ConnectorSpec) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
+def formats_page() -> str:
+    """The page of FORMAT … ENCODE …: which connectors take which pair, and the options of each."""
+    specs = [connector(name).spec for name in connector_names()]
+    pairs = [
+        (pair.format, pair.encode, ", ".join(s.name for s in specs if pair.encode in s.formats.get(pair.format, ())))
+        for pair in SPECS.values()
+    ]
+    blocks = [
+        "<!-- Made from rw_sql/connectors/formats.py by python -m rw_sql.connectors.pages: change that file. -->",
+        "# FORMAT and ENCODE",
+        "What the two words mean, and what records come to, stands in [formats](../formats.md). Every pair that is not "
+        "listed is refused when the source or table is made, and so is every option that would not be heeded.",
+        _table(("FORMAT", "ENCODE", "connectors"), pairs),
+        "## What RisingWave reads and nothing here does",
+        _table(
+            ("FORMAT", "ENCODE", "instead"),
+            [(format, encode, instead_of(format, encode) or "") for format, encode in NOT_HERE],
+        ),
+    ]
+    for pair in SPECS.values():
+        taken = f"Made by `CREATE {'TABLE' if pair.has_changes else 'SOURCE'}`" + (
+            " alone." if pair.has_changes else " and `CREATE TABLE`."
+        )
+        blocks += [f"## FORMAT {pair.format} ENCODE {pair.encode}", f"{pair.doc} {taken}"]
+        if pair.options:
+            blocks.append(
+                _table(
+                    ("option", "value", "default", "meaning"),
+                    [
+                        (
+                            f"`{option.key}`",
+                            ", ".join(f"`{choice}`" for choice in option.choices) or "text",
+                            "" if option.default is None else f"`{option.default}`",
+                            option.doc,
+                        )
+                        for option in pair.options
+                    ],
+                )
+            )
+    return "\n\n".join(blocks) + "\n"
+
+
 def all_pages() -> dict[str, str]:
     """Every page's file name and its text."""
     pages = {f"{name}.md": page(connector(name).spec) for name in connector_names()}
+    pages["formats.md"] = formats_page()
     return pages | {f"sink-{name}.md": sink_page(sink_connector(name).spec) for name in sink_connector_names()}
 
 

@@ -258,21 +258,23 @@ def check_option_values(
         raise error
 
 
-def check_format(spec: ConnectorSpec, format: str, encode: str, span: Span | None = None) -> None:
-    """Whether the connector can be read with FORMAT … ENCODE …. Raises SqlError INVALID_DEFINITION."""
+def check_format(
+    spec: ConnectorSpec, format: str, encode: str, span: Span | None = None, *, hint: str | None = None
+) -> None:
+    """Whether the connector takes FORMAT … ENCODE …. Raises SqlError INVALID_DEFINITION; the hint is what it takes."""
     encodes = spec.formats.get(format.upper())
     if encodes is None:
         raise SqlError(
             INVALID_DEFINITION,
             f'connector "{spec.name}" does not support format {format.upper()}',
-            hint="accepted: " + ", ".join(spec.formats),
+            hint=hint or "accepted: " + ", ".join(spec.formats),
             span=span,
         )
     if encode.upper() not in encodes:
         raise SqlError(
             INVALID_DEFINITION,
             f'connector "{spec.name}" does not support format {format.upper()} with encode {encode.upper()}',
-            hint=f"FORMAT {format.upper()} takes ENCODE " + ", ".join(encodes),
+            hint=hint or f"FORMAT {format.upper()} takes ENCODE " + ", ".join(encodes),
             span=span,
         )
 

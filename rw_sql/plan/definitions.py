@@ -19,6 +19,7 @@ from rw_sql.syntax.statements import (
     CreateTable,
     NumberValue,
     SecretValue,
+    TableConstraint,
     TextValue,
     WordValue,
 )
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.metastore.records import SourceRecord
-    from rw_sql.syntax.statements import IncludeColumn, OptionValue
+    from rw_sql.syntax.statements import CreateTable, IncludeColumn, OptionValue
 
 PAUSED_AT_BIRTH = "paused"
 """A state at birth, not a property: ``WITH (paused = 'true')`` holds the new source and is not stored."""
@@ -193,13 +194,18 @@ def has_changes(statement: CreateSource | CreateTable) -> bool:
 
 
 def source_of_table(table: CreateTable) -> CreateSource:
-    """The source that a table is associated with: what its records look like and where they come from."""
+    """The source that a table is associated with: what its records look like and where they come from.
+
+    Where those say what became of rows it has the table's primary key too: by that they are read.
+    """
+    key = primary_key(table) if has_changes(table) else ()
     columns = tuple(
         replace(column, default=None, is_primary_key=False) for column in table.columns if column.generated is None
     )
     return CreateSource(
         name=table.name,
         columns=columns,
+        constraints=(TableConstraint(kind="PRIMARY KEY", columns=key),) if key else (),
         include=table.include,
         options=tuple(option for option in table.options if option.key not in REFRESH_OPTIONS),
         format=table.format,
@@ -211,3 +217,23 @@ def with_source(table: CreateTable, source: CreateSource) -> CreateTable:
     """A table's definition with the properties, INCLUDE and FORMAT of its source as that is now."""
     own = tuple(option for option in table.options if option.key in REFRESH_OPTIONS)
     return replace(table, options=(*source.options, *own), include=source.include, format=source.format)
+
+
+def primary_key(statement: CreateSource | CreateTable) -> tuple[str, ...]:
+    """The columns that identify a row; none where there is no primary key."""
+    for constraint in statement.constraints:
+        if constraint.kind == "PRIMARY KEY":
+            return constraint.columns
+    return tuple(column.name for column in statement.columns if column.is_primary_key)
+
+
+def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
+    """The options of FORMAT … ENCODE … (…), by key."""
+    options = statement.format.options if statement.format else ()
+    return {option.key: option_text(option.value) for option in options}
+
+
+def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
+    """All columns of a source's log with their Spark types, the hidden ones last."""
+    changes = (CHANGE_COLUMN,) if has_changes(statement) else ()
+    return (*source_columns(statement), *HIDDEN_COLUMNS, *changes)

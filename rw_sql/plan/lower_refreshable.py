@@ -12,14 +12,13 @@ from rw_sql.connectors.registry import connector, connector_names, snapshot_conn
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, NOT_SUPPORTED, UPSTREAM_MISSING, SqlError
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord, TableRecord
 from rw_sql.metastore.refresh_records import RefreshRecord
-from rw_sql.plan.definitions import REFRESH_OPTIONS, connector_of, option_text, source_of_table
+from rw_sql.plan.definitions import REFRESH_OPTIONS, connector_of, option_text, primary_key, source_of_table
 from rw_sql.plan.lower_source import require_upstream, source_record
 from rw_sql.plan.options import plan_options
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.requests import Asking, clock, look
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.steps import after, steps_of
-from rw_sql.plan.table_checks import primary_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +123,7 @@ def _require_reader(name: str, option: Option) -> None:
 
 
 def _require_key(statement: CreateTable) -> None:
-    if not primary_key_of(statement):
+    if not primary_key(statement):
         raise SqlError(
             INVALID_DEFINITION,
             "Refreshable tables must have a PRIMARY KEY. Please define a primary key for the table.",

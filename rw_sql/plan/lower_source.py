@@ -30,12 +30,12 @@ from rw_sql.plan.definitions import (
     PAUSED_AT_BIRTH,
     REFRESH_OPTIONS,
     connector_of,
-    has_changes,
     listed_options,
     option_text,
 )
 from rw_sql.plan.delta_inputs import left_unread
 from rw_sql.plan.desired import ingest_fragment, reader_fragment
+from rw_sql.plan.format_checks import require_rows
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
 from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan
@@ -114,7 +114,7 @@ def lower_create_source(
         return nothing(statement, name, f'source "{name}" already exists')
     require_free(snapshot, statement.name)
     if not is_of_table:
-        _require_rows(statement)
+        require_rows(statement)
         _require_stream(statement)
     is_paused = _paused_at_birth(statement)
     stored = replace(
@@ -196,17 +196,6 @@ def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSou
         options=listed_options(statement),
         uses=tuple(dict.fromkeys((*own, *secrets))),
     )
-
-
-def _require_rows(statement: CreateSource) -> None:
-    """Raises SqlError where records say what became of rows: only a table can follow that."""
-    if has_changes(statement) and statement.format is not None:
-        raise SqlError(
-            INVALID_DEFINITION,
-            f"FORMAT {statement.format.format} needs a table: its records change and delete rows",
-            span=statement.format.span,
-            hint="use CREATE TABLE with a PRIMARY KEY in the place of CREATE SOURCE",
-        )
 
 
 def _require_stream(statement: CreateSource) -> None:

@@ -22,6 +22,7 @@ from rw_sql.plan.definitions import (
     PAUSED_AT_BIRTH,
     has_changes,
     include_name,
+    primary_key,
     source_of_table,
     table_definition,
 )
@@ -42,7 +43,7 @@ from rw_sql.plan.refreshes import refresh_of
 from rw_sql.plan.relations import relation_of
 from rw_sql.plan.requests import WHOLE, Asking, analysis
 from rw_sql.plan.steps import after, steps_of
-from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, primary_key_of, table_columns
+from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, table_columns
 from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax.dialect import to_spark
 from rw_sql.syntax.statements import ColumnDefinition, CreateSource, Query
@@ -94,7 +95,7 @@ def table_record(
     snapshot: Snapshot, source: SourceRecord, statement: CreateTable, query_dialect: str
 ) -> Asking[TableRecord]:
     """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit."""
-    key = primary_key_of(statement)
+    key = primary_key(statement)
     query = table_query(statement, query_dialect)
     relation = relation_of(source)
     if key:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.files import FileConnector
 from rw_sql.connectors.registry import connector
-from rw_sql.connectors.spec import OptionError, check_format, check_include, check_option_values
+from rw_sql.connectors.spec import OptionError, check_include, check_option_values
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
@@ -18,7 +17,8 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.plan.definitions import HIDDEN_COLUMNS, connector_of, include_name
+from rw_sql.plan.definitions import CHANGE_COLUMN, HIDDEN_COLUMNS, connector_of, has_changes, include_name
+from rw_sql.plan.format_checks import check_source_format
 from rw_sql.plan.options import connection_of, plan_options, visible
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.dialect import watermark_delay
@@ -27,9 +27,7 @@ from rw_sql.syntax.statements import SecretValue
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
-    from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, FormatEncode, Option
-
-SUPPORTED_ENCODES = ("JSON", "BYTES", "CSV", "NATIVE", "PARQUET")
+    from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, Option
 
 
 def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
@@ -51,7 +49,7 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
         if error.span is None:
             error.span = values.get(error.key, statement.name.span)
         raise
-    _check_format(statement, name)
+    check_source_format(kind.spec, statement)
     _check_columns(statement, name)
     try:
         kind.check_columns(options, {column.name: canonical_type(column.data_type) for column in statement.columns})
@@ -116,65 +114,18 @@ def _connector_name(statement: CreateSource) -> str:
     return name
 
 
-def _check_format(statement: CreateSource, name: str) -> None:
-    spec = connector(name).spec
-    clause = statement.format
-    if clause is None:
-        if "NATIVE" not in spec.formats:
-            raise SqlError(
-                INVALID_DEFINITION,
-                "a source of this connector needs FORMAT and ENCODE",
-                span=statement.name.span,
-                hint="end the statement with FORMAT PLAIN ENCODE JSON",
-            )
-        return
-    check_format(spec, clause.format, clause.encode, clause.span)
-    if clause.format not in ("PLAIN", "NATIVE") or clause.encode not in SUPPORTED_ENCODES:
-        raise SqlError(
-            NOT_SUPPORTED,
-            f"FORMAT {clause.format} ENCODE {clause.encode} is not supported yet",
-            span=clause.span,
-            hint="use FORMAT PLAIN with ENCODE JSON, CSV or BYTES",
-        )
-    _check_encode_options(clause, has_files=isinstance(connector(name), FileConnector))
-
-
-def _check_encode_options(clause: FormatEncode, *, has_files: bool) -> None:
-    """An option that would be ignored is refused: CSV takes two, JSON, BYTES and PARQUET none."""
-    for option in clause.options:
-        text = getattr(option.value, "text", "")
-        if clause.encode == "CSV" and option.key == "delimiter" and (len(text) == 1 or text == "\\t"):
-            continue
-        if clause.encode == "CSV" and option.key == "without_header":
-            if text.lower() == "true" or (has_files and text.lower() == "false"):
-                continue
-            if has_files:
-                raise SqlError(
-                    INVALID_DEFINITION,
-                    f"without_header must be 'true' or 'false', not {text!r}",
-                    span=option.value.span,
-                )
-            raise SqlError(
-                INVALID_DEFINITION,
-                "records of a stream have no header line: without_header must be 'true'",
-                span=option.value.span,
-            )
-        takes = "without_header = 'true' and delimiter = ','" if clause.encode == "CSV" else "no options"
-        raise SqlError(
-            INVALID_DEFINITION,
-            f"ENCODE {clause.encode} does not take {option.key} = {text!r}",
-            span=option.span,
-            hint=f"it takes {takes}",
-        )
-
-
 def _check_supported(statement: CreateSource) -> None:
     """Raises SqlError NOT_SUPPORTED for what is understood but cannot be run yet, with what to do instead."""
     span = statement.name.span
     refused = (
         (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP SOURCE removes the source when you are done"),
         (statement.wildcard is not None, span, "* among the columns", "list the columns"),
-        (bool(statement.constraints), span, "PRIMARY KEY of a source", "leave it out: a source only appends"),
+        (
+            bool(statement.constraints) and not has_changes(statement),
+            span,
+            "PRIMARY KEY of a source",
+            "leave it out: a source only appends",
+        ),
     )
     for is_there, place, what, instead in refused:
         if is_there:
@@ -209,7 +160,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         _check_bytes(statement)
     places = [(column.name.lower(), column.span) for column in statement.columns]
     places += [(include_name(name, column).lower(), column.span) for column in statement.include]
-    seen = {column.lower() for column, _ in HIDDEN_COLUMNS}
+    seen = {column.lower() for column, _ in (*HIDDEN_COLUMNS, CHANGE_COLUMN)}
     for column_name, span in places:
         if column_name in seen:
             raise SqlError(DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=span)
@@ -269,7 +220,7 @@ def _check_bytes(statement: CreateSource) -> None:
     if len(statement.columns) != 1 or first.data_type.name != "BYTEA":
         raise SqlError(
             INVALID_DEFINITION,
-            "ENCODE BYTES takes exactly one column, of type bytea",
+            "ENCODE BYTES only accepts one BYTEA type column",
             span=first.span,
             hint=f"CREATE SOURCE {statement.name.last} (data bytea) …",
         )

@@ -13,7 +13,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
-from rw_sql.plan.definitions import connector_of, has_changes, include_name, include_type
+from rw_sql.plan.definitions import connector_of, has_changes, include_name, include_type, primary_key
 from rw_sql.plan.source_checks import check_watermarks
 from rw_sql.syntax import spark_type
 
@@ -63,14 +63,6 @@ def check_runnable(statement: CreateTable) -> None:
             )
 
 
-def primary_key_of(statement: CreateTable) -> tuple[str, ...]:
-    """The columns that identify a row; none where the table has no primary key."""
-    for constraint in statement.constraints:
-        if constraint.kind == "PRIMARY KEY":
-            return constraint.columns
-    return tuple(column.name for column in statement.columns if column.is_primary_key)
-
-
 def conflict_of(statement: CreateTable) -> str:
     """What becomes of a row whose key the table has."""
     if statement.on_conflict is None:
@@ -88,7 +80,7 @@ def table_columns(statement: CreateTable) -> tuple[tuple[str, str], ...]:
 def check_table(statement: CreateTable) -> None:
     """Whether the clauses that a source does not have fit together. Raises SqlError at the first misfit."""
     span = statement.name.span
-    key = primary_key_of(statement)
+    key = primary_key(statement)
     columns = _check_columns(statement)
     _require_columns(key, columns, "of the primary key", _key_span(statement))
     for column in statement.columns:

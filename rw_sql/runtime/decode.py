@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from rw_sql.connectors.formats import DELIMITER, TIMESTAMP_MODE, TIMESTAMPTZ_MODE, encode_value
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.plan.definitions import (
-    HIDDEN_COLUMNS,
     connector_of,
+    encode_options,
+    has_changes,
     include_name,
     include_type,
-    source_columns,
+    log_columns,
     source_watermark,
 )
+from rw_sql.runtime.change_formats.events import NO_VALUE
+from rw_sql.runtime.change_formats.rows import OP, ROW, change_rows
+from rw_sql.runtime.change_formats.values import TEMPORAL, ValueRules, misfit, value_of
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Column, DataFrame
 
@@ -34,12 +39,12 @@ RAW = "_rw_raw"
 BUCKET = "_rw_bucket"
 
 _CORRUPT = "_rw_corrupt"
+_READ = "_rw_read"
 
 
 def log_schema(statement: CreateSource) -> StructType:
     """The schema of a source's log."""
-    columns = (*source_columns(statement), *HIDDEN_COLUMNS)
-    schema = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in columns))
+    schema = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in log_columns(statement)))
     if not isinstance(schema, StructType):
         raise TypeError("a list of columns is a struct")
     return schema
@@ -61,26 +66,10 @@ def decode(
 
     ``since`` are the epochs of the statements that set the splits' positions; without it the column is NULL.
     """
-    encode = statement.format.encode if statement.format else "JSON"
     connector = connector_of(statement) or ""
-    match encode:
-        case _ if "_rw_row" in records.columns:  # its reader gives rows, not bytes
-            decoded, error = records, f.col("_rw_fault")
-        case "JSON" | "NATIVE":
-            decoded, error = _decode_text(records, statement, "json")
-        case "CSV":
-            decoded, error = _decode_text(records, statement, "csv")
-        case "BYTES":
-            only = statement.columns[0].name
-            decoded, error = (
-                records.withColumn("_rw_row", f.struct(f.col("value").alias(only))),
-                f.lit(None).cast("string"),
-            )
-        case other:
-            raise SqlError(
-                NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
-            )
-    values = [f.col("_rw_row").getField(column.name).alias(column.name) for column in statement.columns]
+    has_op = has_changes(statement)
+    decoded, error = change_rows(records, statement) if has_op else _decode_rows(records, statement)
+    values = [f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns]
     included = [
         _included(column).cast(include_type(column)).alias(include_name(connector, column))
         for column in statement.include
@@ -93,9 +82,31 @@ def decode(
         f.lit(run).cast("long").alias(RUN),
         _since(since or {}).cast("long").alias(SINCE),
         error.alias(ERROR),
-        f.when(error.isNotNull(), f.col("value")).alias(RAW),
+        f.when(error.isNotNull(), f.coalesce("value", "key") if has_op else f.col("value")).alias(RAW),
         f.lit(bucket).cast("int").alias(BUCKET),
+        *([OP] if has_op else []),
     )
+
+
+def _decode_rows(records: DataFrame, statement: CreateSource) -> tuple[DataFrame, Column]:
+    """The records with their rows, as ``_rw_row``, and why one has none."""
+    encode = statement.format.encode if statement.format else "NATIVE"
+    match encode:
+        case _ if ROW in records.columns:  # its reader gives rows, not bytes
+            return records, f.col("_rw_fault")
+        case "JSON" | "NATIVE":
+            return _decode_json(records, statement)
+        case "CSV":
+            separator = encode_value("PLAIN", "CSV", encode_options(statement), DELIMITER)
+            read, error = _read_text(records, statement, "CSV", {"sep": separator, "header": "false"})
+            return read.withColumnRenamed(_READ, ROW), error(ROW)
+        case "BYTES":
+            only = statement.columns[0].name
+            return records.withColumn(ROW, f.struct(f.col("value").alias(only))), f.lit(None).cast("string")
+        case other:
+            raise SqlError(
+                NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
+            )
 
 
 def _since(epochs: Mapping[str, int]) -> Column:
@@ -112,32 +123,57 @@ def _since(epochs: Mapping[str, int]) -> Column:
     return found
 
 
-def _decode_text(records: DataFrame, statement: CreateSource, how: str) -> tuple[DataFrame, Column]:
-    columns = [f"`{column.name}` {spark_type(column.data_type)}" for column in statement.columns]
-    schema = ", ".join([*columns, f"`{_CORRUPT}` STRING"])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **_decoder_options(statement, how)}
-    read = f.from_json if how == "json" else f.from_csv
-    text = f.col("value").cast("string")
-    decoded = records.withColumn("_rw_row", read(text, schema, options))
-    error = (
-        f.when(f.col("value").isNull(), f.lit("the record has no value"))
-        .when(f.col("_rw_row").isNull(), f.lit(f"the value is not {how.upper()}"))
-        .when(
-            f.col("_rw_row").getField(_CORRUPT).isNotNull(),
-            f.lit(f"the value is not {how.upper()} of the declared columns"),
-        )
+def _decode_json(records: DataFrame, statement: CreateSource) -> tuple[DataFrame, Column]:
+    # Spark takes a number for seconds: such columns are read as text, and that by the rules of all formats.
+    temporal = frozenset(column.name for column in statement.columns if column.data_type.name in TEMPORAL)
+    read, error = _read_text(records, statement, "JSON", {}, temporal)
+    if not temporal:
+        return read.withColumnRenamed(_READ, ROW), error(ROW)
+    options = encode_options(statement)
+    rules = ValueRules(
+        timestamptz=encode_value("PLAIN", "JSON", options, TIMESTAMPTZ_MODE),
+        timestamp=encode_value("PLAIN", "JSON", options, TIMESTAMP_MODE),
     )
-    return decoded, error
+    values = []
+    misfits = []
+    for column in statement.columns:
+        given = f.col(_READ).getField(column.name)
+        is_text = column.name in temporal
+        values.append((value_of(given, column.data_type, rules) if is_text else given).alias(column.name))
+        if is_text:
+            misfits.append(misfit(column, given, f.col(ROW).getField(column.name)))
+    return read.withColumn(ROW, f.struct(*values)), f.coalesce(error(_READ), *misfits)
 
 
-def _decoder_options(statement: CreateSource, how: str) -> dict[str, str]:
-    given = {
-        option.key: getattr(option.value, "text", "")
-        for option in (statement.format.options if statement.format else ())
-    }
-    if how != "csv":
-        return {}
-    return {"sep": given.get("delimiter", ","), "header": "false"}
+def _read_text(
+    records: DataFrame,
+    statement: CreateSource,
+    encode: str,
+    options: Mapping[str, str],
+    as_text: frozenset[str] = frozenset(),
+) -> tuple[DataFrame, Callable[[str], Column]]:
+    """The records with what their values hold, as ``_rw_read``, and what says why a value holds none.
+
+    The columns in ``as_text`` are read as the text they are written as.
+    """
+    columns = [
+        f"`{column.name}` {'STRING' if column.name in as_text else spark_type(column.data_type)}"
+        for column in statement.columns
+    ]
+    schema = ", ".join([*columns, f"`{_CORRUPT}` STRING"])
+    given = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **options}
+    from_text = f.from_json if encode == "JSON" else f.from_csv
+
+    def error(row: str) -> Column:
+        return (
+            f.when(f.col("value").isNull(), f.lit(NO_VALUE))
+            .when(f.col(row).isNull(), f.lit(f"the value is not {encode}"))
+            .when(
+                f.col(row).getField(_CORRUPT).isNotNull(), f.lit(f"the value is not {encode} of the declared columns")
+            )
+        )
+
+    return records.withColumn(_READ, from_text(f.col("value").cast("string"), schema, given)), error
 
 
 def _included(column: IncludeColumn) -> Column:

@@ -139,8 +139,8 @@ def test_alterable_options_of_kafka_are_those_of_risingwave() -> None:
 def test_formats_and_includes() -> None:
     kafka = load_spec("kafka")
     check_format(kafka, "plain", "json")
-    with pytest.raises(SqlError, match=r'connector "kafka" does not support format MAXWELL'):
-        check_format(kafka, "MAXWELL", "JSON")
+    with pytest.raises(SqlError, match=r'connector "kafka" does not support format NATIVE'):
+        check_format(kafka, "NATIVE", "NATIVE")
     with pytest.raises(SqlError, match=r'connector "kafka" does not support format PLAIN with encode AVRO'):
         check_format(kafka, "PLAIN", "AVRO")
     assert check_include(kafka, "KEY").type == "BYTEA"

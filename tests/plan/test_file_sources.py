@@ -121,8 +121,8 @@ def test_a_session_that_shares_no_sources_shares_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("encode", "message"),
     [
-        ("CSV (without_header = 'maybe')", "without_header must be 'true' or 'false', not 'maybe'"),
-        ("PARQUET (delimiter = ',')", "ENCODE PARQUET does not take delimiter = ','"),
+        ("CSV (without_header = 'maybe')", "unrecognized without_header value 'maybe'"),
+        ("PARQUET (delimiter = ',')", "unknown format_encode_options for PLAIN PARQUET: delimiter"),
         ("BYTES", 'connector "posix_fs" does not support format PLAIN with encode BYTES'),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_name_is_taken_by_both() -> None:
 
 def test_a_source_whose_records_change_rows_needs_a_table() -> None:
     text = create_table("id INT").replace("TABLE", "SOURCE").replace("PLAIN", "UPSERT")
-    assert "needs a table" in refused(tables_world(), text).message
+    assert refused(tables_world(), text).message == "can't CREATE SOURCE with FORMAT UPSERT"
 
 
 def test_drop_table_takes_its_source_with_it() -> None:

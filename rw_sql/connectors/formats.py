@@ -1,0 +1,199 @@
+"""What FORMAT … ENCODE … (…) may say: the pairs that are read, what each is, and the options it heeds.
+
+Which of them a connector takes stands in its ``sources/<name>.toml``; the words are RisingWave's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMATS = ("NATIVE", "NONE", "DEBEZIUM", "DEBEZIUM_MONGO", "MAXWELL", "CANAL", "UPSERT", "PLAIN")
+"""The words that FORMAT may be followed by."""
+
+ENCODES = ("AVRO", "TEXT", "BYTES", "CSV", "PROTOBUF", "JSON", "TEMPLATE", "PARQUET", "NATIVE", "NONE")
+"""The words that ENCODE may be followed by."""
+
+TIMESTAMPTZ_MODE = "timestamptz.handling.mode"
+TIMESTAMP_MODE = "timestamp.handling.mode"
+IGNORE_KEY = "ignore_key"
+DELIMITER = "delimiter"
+WITHOUT_HEADER = "without_header"
+
+GUESS = "guess_number_unit"
+"""The mode that tells a number's unit by its size, as RisingWave does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeOption:
+    """One option of FORMAT … ENCODE …. Without ``choices`` any one character is a value."""
+
+    key: str
+    doc: str
+    choices: tuple[str, ...] = ()
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatSpec:
+    """One pair that is read. ``has_changes``: its records say what became of a row, so only a table can follow them."""
+
+    format: str
+    encode: str
+    doc: str
+    options: tuple[EncodeOption, ...] = ()
+    has_changes: bool = False
+
+    def option(self, key: str) -> EncodeOption | None:
+        """The option of a key."""
+        return next((option for option in self.options if option.key == key), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeFault:
+    """What is wrong with an option, as a message and a hint say it."""
+
+    key: str
+    message: str
+    hint: str
+
+
+_TIMESTAMPTZ = EncodeOption(
+    key=TIMESTAMPTZ_MODE,
+    doc="How a TIMESTAMP WITH TIME ZONE is written: text with its zone (`utc_string`), text in UTC without one "
+    "(`utc_without_suffix`), a number of milliseconds (`milli`) or microseconds (`micro`) since 1970-01-01 00:00 UTC. "
+    "`guess_number_unit` takes text, and tells a number's unit by its size: below 10¹¹ seconds, below 10¹⁴ "
+    "milliseconds, below 10¹⁷ microseconds, then nanoseconds.",
+    choices=("utc_string", "utc_without_suffix", "micro", "milli", GUESS),
+    default=GUESS,
+)
+_TIMESTAMP = EncodeOption(
+    key=TIMESTAMP_MODE,
+    doc="The unit of a TIMESTAMP that is written as a number: `milli`, `micro`, or by its size.",
+    choices=("milli", "micro", GUESS),
+    default=GUESS,
+)
+_JSON = (_TIMESTAMPTZ, _TIMESTAMP)
+
+_SPECS = (
+    FormatSpec(format="NATIVE", encode="NATIVE", doc="Rows as the connector makes them."),
+    FormatSpec(format="PLAIN", encode="JSON", doc="One JSON object a record; each is a new row.", options=_JSON),
+    FormatSpec(format="PLAIN", encode="BYTES", doc="The record's bytes, in one column of type BYTEA."),
+    FormatSpec(
+        format="PLAIN",
+        encode="CSV",
+        doc="One line of CSV a record, its fields in the order of the columns.",
+        options=(
+            EncodeOption(key=DELIMITER, doc="What stands between two fields: one character, or `\\t`.", default=","),
+            EncodeOption(
+                key=WITHOUT_HEADER,
+                doc="Whether there is no line of names. Records of a stream never have one; a file has one unless this "
+                "is `true`.",
+                choices=("true", "false"),
+            ),
+        ),
+    ),
+    FormatSpec(format="PLAIN", encode="PARQUET", doc="Rows of Parquet files, their columns by name."),
+    FormatSpec(
+        format="UPSERT",
+        encode="JSON",
+        doc="A row as it is from then on, under the record's key; a record without a value deletes it.",
+        options=_JSON,
+        has_changes=True,
+    ),
+    FormatSpec(
+        format="DEBEZIUM",
+        encode="JSON",
+        doc="Debezium's change events, with and without `schema` and `payload`.",
+        options=(
+            *_JSON,
+            EncodeOption(
+                key=IGNORE_KEY,
+                doc="Whether the record's key is not looked at. A record without a value, which deletes its key, is "
+                "then passed over.",
+                choices=("true", "false"),
+                default="false",
+            ),
+        ),
+        has_changes=True,
+    ),
+    FormatSpec(format="MAXWELL", encode="JSON", doc="The output of Maxwell's daemon.", has_changes=True),
+    FormatSpec(format="CANAL", encode="JSON", doc="Canal's flat messages, TiCDC's too.", has_changes=True),
+)
+
+SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec for spec in _SPECS}
+"""The pairs that are read, by FORMAT and ENCODE."""
+
+NOT_HERE = (
+    ("PLAIN", "AVRO"),
+    ("PLAIN", "PROTOBUF"),
+    ("UPSERT", "AVRO"),
+    ("UPSERT", "PROTOBUF"),
+    ("DEBEZIUM", "AVRO"),
+    ("DEBEZIUM_MONGO", "JSON"),
+)
+"""The pairs that RisingWave reads of these connectors, and nothing here does: refused as any other that is not read."""
+
+_INSTEAD = {
+    "AVRO": "records that need a schema registry are not read here: let the writer use JSON",
+    "PROTOBUF": "records that need a schema are not read here: let the writer use JSON",
+    "DEBEZIUM_MONGO": "let Debezium unwrap the documents (ExtractNewDocumentState), and read FORMAT UPSERT ENCODE JSON",
+}
+
+
+def instead_of(format: str, encode: str) -> str | None:
+    """What to do where RisingWave reads a pair and nothing here does."""
+    return _INSTEAD.get(format) or _INSTEAD.get(encode)
+
+
+def find_encode_fault(
+    format: str, encode: str, options: Mapping[str, str], *, has_header_lines: bool = False
+) -> EncodeFault | None:
+    """The first option that would not be heeded; None where all are. The pair is one of :data:`SPECS`.
+
+    ``has_header_lines``: the connector reads files, which may begin with a line of names.
+    """
+    spec = SPECS[format, encode]
+    for key, value in options.items():
+        option = spec.option(key)
+        if option is None:
+            taken = ", ".join(each.key for each in spec.options)
+            return EncodeFault(
+                key=key,
+                message=f"unknown format_encode_options for {format} {encode}: {key}",
+                hint=f"it takes {taken}" if taken else "it takes no options",
+            )
+        if not _is_value(option, value):
+            wanted = ", ".join(option.choices) if option.choices else "one character, or '\\t'"
+            return EncodeFault(
+                key=key, message=f"unrecognized {key} value {_shown(value)}", hint=f"{key} takes {wanted}"
+            )
+        if key == WITHOUT_HEADER and value.lower() == "false" and not has_header_lines:
+            return EncodeFault(
+                key=key,
+                message="CSV HEADER is not supported when creating table with Kafka connector",
+                hint="records of a stream have no header line: without_header = 'true'",
+            )
+    return None
+
+
+def encode_value(format: str, encode: str, options: Mapping[str, str], key: str) -> str:
+    """An option's value or default, lower case where there are choices. Raises KeyError for one that is not taken."""
+    option = SPECS[format, encode].option(key)
+    if option is None:
+        raise KeyError(f"FORMAT {format} ENCODE {encode} takes no {key}")
+    value = options.get(key, option.default or "")
+    return value.lower() if option.choices else value
+
+
+def _is_value(option: EncodeOption, value: str) -> bool:
+    if option.choices:
+        return value.lower() in option.choices
+    return len(value) == 1 or value == "\\t"
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= 40 else value[:37] + "...")
