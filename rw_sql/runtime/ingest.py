@@ -312,7 +312,7 @@ class Ingest:
             rows = decode(records, statement, run=self.run, bucket=bucket, since=since)
             fault("ingest.in_batch")
             is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
-            small = rows.toArrow().cast(self.schema) if is_small else None
+            small = rows.toArrow().select(self.schema.names).cast(self.schema) if is_small else None
             self._require_same_incarnation()
             with self.lock:
                 if self.is_stopped:

@@ -137,6 +137,7 @@ class View:
                 require_columns(context, given)
             elif isinstance(source, MaterializedViewRecord):
                 require_input(context, given)
+                require_columns(context, given)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)

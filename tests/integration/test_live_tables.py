@@ -91,3 +91,22 @@ def test_rows_that_stay_as_they_came(session: AttachedSession, broker: BrokerInf
     assert session.flushed_rows_of("firsts") == [(1, "a"), (2, None), (3, "a")]
     assert session.rows_of("names") == [(None, 1), ("a", 2), ("b", 1), ("c", 1)]
     assert session.sql("SELECT name, append_only FROM rw_catalog.rw_tables ORDER BY name")[0].name == "bytes"
+
+
+def test_a_column_is_added_while_views_follow_the_table(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, [{"id": 1, "n": 1}, {"id": 2, "n": 2}])
+    session.run(
+        f"CREATE TABLE t (id INT PRIMARY KEY) {over(broker, topic_name)}",
+        "CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM t",
+    )
+    assert session.flushed_rows_of("counted") == [(2,)]
+    session.run("ALTER TABLE t ADD COLUMN n INT")
+    produce_json(broker.bootstrap, topic_name, [{"id": 2, "n": 20}, {"id": 3, "n": 30}])
+    assert session.flushed_rows_of("t") == [(1, None), (2, 20), (3, 30)]
+    assert session.flushed_rows_of("counted") == [(3,)]
+    session.run("ALTER TABLE t RENAME TO u", "ALTER TABLE u DROP CONNECTOR")
+    assert session.rows_of("u") == [(1, None), (2, 20), (3, 30)]
+    assert session.rows_of("counted") == [(3,)]

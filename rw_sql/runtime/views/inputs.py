@@ -60,10 +60,10 @@ def require_input(context: Context, given: ViewInput) -> DeltaTable:
 
 
 def require_columns(context: Context, given: ViewInput) -> None:
-    """Raises StalledError where a log lacks columns that were added to its source: its reader adds them first."""
+    """Raises StalledError where a log or table lacks columns that were added to it: its job adds them first."""
     known = {column.name for column in DeltaTable(path_of(context.warehouse, given)).schema().fields}
     if not known.issuperset(given.columns):
-        raise StalledError(f"{WAITING} until the reader of source {given.name} has added columns to its log")
+        raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} has added columns")
 
 
 _MOST_IN_FILTER = 40
