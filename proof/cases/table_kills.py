@@ -1,4 +1,4 @@
-"""Tables that follow updates of their keys, killed at fault points drawn by lot; the first seed has 1,000,000."""
+"""Tables that follow updates and deletes, killed at fault points drawn by lot; the first seed has 1,000,000."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _check(seed: int, folder: Path) -> Facts:
     broker = start_broker(folder / "broker", port=0)
     try:
         (folder / "life").mkdir()
-        life = KilledTable(folder / "life", broker.bootstrap, updates=updates, keys=keys, draw=draw, format="PLAIN")
+        life = KilledTable(folder / "life", broker.bootstrap, updates=updates, keys=keys, draw=draw)
         return life.run(points)
     finally:
         stop_broker(folder / "broker")
@@ -28,9 +28,9 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="table-kills",
-    claim="A table that is fed by updates of its keys, and the views over it, equal what a dictionary makes of them.",
-    method="A topic of records with keys; a table with a primary key over it, a view that counts and sums it, and one "
-    f"that filters it. {_KILLS} processes that keep them are killed "
+    claim="A table that is fed by updates and deletes, and the views over it, equal what a dictionary makes of them.",
+    method="A topic of records with keys, a fifth of which delete theirs; a table over it (FORMAT UPSERT), a view that "
+    f"counts and sums it, and one that filters it. {_KILLS} processes that keep them are killed "
     "by SIGKILL, Python and JVM, at fault points drawn by lot, each after another share of the records has come. The "
     f"first {LARGE} seed has 1,000,000 updates of 10,000 keys, the others 30,000 of 300. Then the table and both "
     "views are compared with a dictionary, row by row.",

@@ -52,17 +52,13 @@ _SPARK_SETTINGS = {
 
 @dataclass(slots=True)
 class KilledTable:
-    """A topic of updates and deletes, what a dictionary makes of them, and the processes that keep the table.
-
-    FORMAT UPSERT tells of deletes, FORMAT PLAIN of updates alone.
-    """
+    """A topic of updates and deletes, what a dictionary makes of them, and the processes that keep the table."""
 
     folder: Path
     bootstrap: str
     updates: int
     keys: int
     draw: random.Random
-    format: str = "UPSERT"
     topic: str = ""
     rows: dict[int, int | None] = field(default_factory=dict)
 
@@ -100,7 +96,7 @@ class KilledTable:
         for _ in range(count):
             id_ = self.draw.randrange(self.keys)
             key = b'{"id":%d}' % id_
-            if self.format == "UPSERT" and self.draw.random() < _DELETED:
+            if self.draw.random() < _DELETED:
                 self.rows.pop(id_, None)
                 records.append(Record(value=None, key=key, partition=id_ % PARTITIONS))
                 continue
@@ -117,7 +113,6 @@ class KilledTable:
             "bootstrap": self.bootstrap,
             "topic": self.topic,
             "point": point,
-            "format": self.format,
         }
         with (self.folder / "said.txt").open("ab") as said:
             child = subprocess.run(
@@ -155,7 +150,7 @@ def _main(task: dict[str, Any]) -> None:
             "t",
             "CREATE TABLE t (id INT PRIMARY KEY, v INT) WITH (connector = 'kafka', "
             f"topic = '{task['topic']}', properties.bootstrap.server = '{task['bootstrap']}') "
-            f"FORMAT {task['format']} ENCODE JSON",
+            "FORMAT UPSERT ENCODE JSON",
         ),
         (
             "classes",

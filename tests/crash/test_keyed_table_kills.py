@@ -20,6 +20,6 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_a_killed_table_and_its_views_equal_a_dictionary(broker: BrokerInfo, tmp_path: Path) -> None:
-    table = KilledTable(tmp_path, broker.bootstrap, updates=3000, keys=50, draw=random.Random(1), format="PLAIN")
+    table = KilledTable(tmp_path, broker.bootstrap, updates=3000, keys=50, draw=random.Random(1))
     facts = table.run(("batch.after_merge",))
     assert facts["processes killed"] == 1
