@@ -15,7 +15,7 @@ from rw_sql.syntax import split_script
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.metastore.records import BackfillProgress
+    from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.session import Question, StatementText
 
 # Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query does,

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import BackfillProgress, SourceRecord
+    from rw_sql.metastore.facts import BackfillProgress
+    from rw_sql.metastore.records import SourceRecord
     from rw_sql.syntax.script import ScriptStatement
     from rw_sql.syntax.statements import Name, Statement
 

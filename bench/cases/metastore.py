@@ -13,11 +13,10 @@ from time import perf_counter
 
 from bench.harness import Case, Pair
 from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import Lease, NotedPosition
 from rw_sql.metastore.records import (
     AssignSplits,
     Change,
-    Lease,
-    NotedPosition,
     Operation,
     PutObject,
     PutSplitStates,

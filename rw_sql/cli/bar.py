@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-    from rw_sql.metastore.records import BackfillProgress
+    from rw_sql.metastore.facts import BackfillProgress
 
 
 class BackfillBar:

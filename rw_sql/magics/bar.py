@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display
 
 if TYPE_CHECKING:
-    from rw_sql.metastore.records import BackfillProgress
+    from rw_sql.metastore.facts import BackfillProgress
 
 
 class BackfillProgressBar:

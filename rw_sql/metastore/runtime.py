@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rw_sql.metastore.projections import newest_rows
-from rw_sql.metastore.records import (
+from rw_sql.metastore.facts import (
     BackfillProgress,
     Hold,
     JobStatus,
@@ -25,6 +24,7 @@ from rw_sql.metastore.records import (
     RewindPoint,
     Run,
 )
+from rw_sql.metastore.projections import newest_rows
 from rw_sql.metastore.refresh_records import RefreshChunk
 from rw_sql.metastore.table import Moved, StoredTable, join
 

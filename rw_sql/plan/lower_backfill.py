@@ -24,7 +24,8 @@ from rw_sql.syntax.statements import CreateMaterializedView, Option
 if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import BackfillProgress, Change
+    from rw_sql.metastore.facts import BackfillProgress
+    from rw_sql.metastore.records import Change
     from rw_sql.syntax.statements import AlterSet, CancelJobs
 
 

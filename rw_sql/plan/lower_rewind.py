@@ -41,13 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import (
-        Change,
-        ObjectRecord,
-        OperationRecord,
-        PointDependent,
-        RewindPoint,
-    )
+    from rw_sql.metastore.facts import PointDependent, RewindPoint
+    from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
     from rw_sql.plan.requests import Asking
     from rw_sql.plan.rewind_requests import RewindLook, TableBack
     from rw_sql.syntax.statements import RewindSource

@@ -16,7 +16,7 @@ from rw_sql.syntax.names import quoted
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import BackfillProgress, JobStatus
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus
 
 REFRESH = "REFRESH TABLE"
 """The kind of the operation that begins a refresh."""

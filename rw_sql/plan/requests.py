@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.connectors.sink_base import SinkLook, SinkShape
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import BackfillProgress, JobStatus, OperationRecord, SecretRecord, StoredState
+from rw_sql.metastore.facts import BackfillProgress, JobStatus
+from rw_sql.metastore.records import OperationRecord, SecretRecord, StoredState
 from rw_sql.plan.checkpoint_requests import CheckpointRequest
 from rw_sql.plan.log_requests import LogSize, MeasureLogs
 from rw_sql.plan.options import PlannedOptions

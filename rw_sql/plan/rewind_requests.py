@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import RewindPoint
+from rw_sql.metastore.facts import RewindPoint
 
 if TYPE_CHECKING:
     from collections.abc import Generator

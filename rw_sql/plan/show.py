@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import BackfillProgress, JobStatus, OperationRecord, RewindPoint
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
+    from rw_sql.metastore.records import OperationRecord
     from rw_sql.syntax.statements import (
         Describe,
         ShowCreate,

@@ -22,7 +22,8 @@ from pyspark.sql import functions as f
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import BackfillProgress, MaterializedViewRecord, SourceRecord
+from rw_sql.metastore.facts import BackfillProgress
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.history import History, next_chunk, plan_portions
 from rw_sql.plan.ranges import total

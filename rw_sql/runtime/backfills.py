@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import BackfillProgress, MaterializedViewRecord
+from rw_sql.metastore.facts import BackfillProgress
+from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
 from rw_sql.plan.desired import view_job
 from rw_sql.plan.history import History

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import BackfillProgress, Hold, Operation
+    from rw_sql.metastore.facts import BackfillProgress, Hold
+    from rw_sql.metastore.records import Operation
     from rw_sql.plan.gate import Question
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.owner import Owner

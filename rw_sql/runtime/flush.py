@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import JobStatus
+    from rw_sql.metastore.facts import JobStatus
     from rw_sql.plan.readers import Reader
     from rw_sql.runtime.context import Context
 

@@ -8,7 +8,8 @@ import uuid
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
-from rw_sql.metastore.records import Hold, SourceRecord
+from rw_sql.metastore.facts import Hold
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.lease import is_held, is_process_alive, now_ms, process_start, this_machine

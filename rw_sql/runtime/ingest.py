@@ -13,7 +13,8 @@ import pyarrow as pa
 from rw_sql.connectors.base import FetchingConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
-from rw_sql.metastore.records import NotedPosition, SourceRecord
+from rw_sql.metastore.facts import NotedPosition
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.definitions import connector_of, source_definition
 from rw_sql.plan.desired import ingest_fragment, ingest_spec
 from rw_sql.plan.splits import AHEAD, EXPIRED, OK, ORPHAN, OTHER_CLUSTER, RECREATED, split_status

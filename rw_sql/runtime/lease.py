@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import Lease
+from rw_sql.metastore.facts import Lease
 
 if TYPE_CHECKING:
     from rw_sql.metastore.runtime import RuntimeFacts

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Lease
+    from rw_sql.metastore.facts import Lease
     from rw_sql.plan.desired import JobSpec
     from rw_sql.runtime.context import Context
 

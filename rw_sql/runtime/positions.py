@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Metastore, Snapshot
-    from rw_sql.metastore.records import NotedPosition, SourceRecord, StoredState
+    from rw_sql.metastore.facts import NotedPosition
+    from rw_sql.metastore.records import SourceRecord, StoredState
     from rw_sql.runtime.storage import Warehouse
 
 

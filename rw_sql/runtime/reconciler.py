@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import JobStatus
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.desired import IngestSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.event_log import log_event

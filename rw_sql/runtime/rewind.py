@@ -29,7 +29,8 @@ from rw_sql.runtime.rewind_points import copies_of, copy_checkpoint
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import PointDependent, RewindPoint, RewindRecord
+    from rw_sql.metastore.facts import PointDependent, RewindPoint
+    from rw_sql.metastore.records import RewindRecord
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.storage import Warehouse
 

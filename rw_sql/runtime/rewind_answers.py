@@ -15,7 +15,7 @@ from rw_sql.runtime.rewind_points import copies_of
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import PointDependent, RewindPoint
+    from rw_sql.metastore.facts import PointDependent, RewindPoint
     from rw_sql.plan.rewind_requests import RewindRequest
     from rw_sql.runtime.context import Context
 

@@ -20,14 +20,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.codec import before_from_json
-from rw_sql.metastore.records import (
-    MaterializedViewRecord,
-    PointDependent,
-    RewindPoint,
-    SinkRecord,
-    SourceRecord,
-    StoredState,
-)
+from rw_sql.metastore.facts import PointDependent, RewindPoint
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, StoredState
 from rw_sql.plan.desired import fed_by, ingest_fragment, own_inputs, sink_job, view_job
 from rw_sql.plan.prediction import prediction_from_json
 from rw_sql.runtime.delta_log import commits, has_new_data, job_commit, latest_version, takes_data

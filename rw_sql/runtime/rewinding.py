@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import JobStatus, SourceRecord
+from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.desired import ingest_fragment, ingest_spec, job_object
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.event_log import log_event

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from rw_sql.metastore.records import Run
+    from rw_sql.metastore.facts import Run
     from rw_sql.plan.desired import ViewSpec
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.views.strategy import Strategy

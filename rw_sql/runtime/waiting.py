@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import BackfillProgress
+    from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.runtime.context import Context
 
 _LOOK_SECONDS = 0.1

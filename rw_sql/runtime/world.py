@@ -69,7 +69,7 @@ from rw_sql.runtime.text_files import read_text_file
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import JobStatus
+    from rw_sql.metastore.facts import JobStatus
     from rw_sql.plan.options import PlannedOptions
     from rw_sql.plan.requests import Asking, Request
     from rw_sql.runtime.context import Context

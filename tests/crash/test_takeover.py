@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import JobStatus, Lease, Operation, PauseRecord, PutObject, SourceRecord
+from rw_sql.metastore.facts import JobStatus, Lease
+from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRecord
 from rw_sql.plan.requests import ReadJobStatuses
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.lease import is_held, is_orphaned, now_ms, process_start, this_machine, try_take

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
+from rw_sql.metastore.facts import Lease
 from rw_sql.metastore.records import (
     AssignSplits,
     Change,
     DropObject,
     ForgetSplitStates,
-    Lease,
     MaterializedViewRecord,
     Operation,
     ParameterRecord,

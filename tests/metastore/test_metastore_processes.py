@@ -76,7 +76,7 @@ print(json.dumps([runtime.claim_run("job", 1, sys.argv[2]).run for _ in range(15
 TAKE_LEASE = """
 import sys
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import Lease
+from rw_sql.metastore.facts import Lease
 
 lease = Lease(owner=sys.argv[2], host="h", python_pid=1, jvm_pid=1, python_start="", jvm_start="", taken_at_ms=1,
               heartbeat_ms=1, expires_ms=1, applied_epoch=0)

@@ -9,7 +9,7 @@ from metastore_model import Make
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import parse_catalog
-from rw_sql.metastore.records import JobStatus, NotedPosition
+from rw_sql.metastore.facts import JobStatus, NotedPosition
 
 
 @pytest.fixture

@@ -12,14 +12,8 @@ from rw_sql.connectors.sink_base import SinkLook
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.codec import before_to_json, changes_to_json
-from rw_sql.metastore.records import (
-    FORGOTTEN,
-    BackfillProgress,
-    JobStatus,
-    OperationRecord,
-    PutSplitStates,
-    SourceRecord,
-)
+from rw_sql.metastore.facts import BackfillProgress, JobStatus
+from rw_sql.metastore.records import FORGOTTEN, OperationRecord, PutSplitStates, SourceRecord
 from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.explain import explain_lines
@@ -67,7 +61,8 @@ from rw_sql.syntax import parse_statement
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rw_sql.metastore.records import Change, Operation, RewindPoint
+    from rw_sql.metastore.facts import RewindPoint
+    from rw_sql.metastore.records import Change, Operation
     from rw_sql.plan.plan import Plan
     from rw_sql.plan.requests import Asking, Request
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import record_from_json, record_to_json
-from rw_sql.metastore.records import BackfillProgress, JobStatus, MaterializedViewRecord
+from rw_sql.metastore.facts import BackfillProgress, JobStatus
+from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.backfill import view_options, with_rate_limit
 from rw_sql.plan.desired import ViewSpec, desired_jobs
 from rw_sql.plan.history import History, Portion, SplitHistory, next_chunk, plan_portions

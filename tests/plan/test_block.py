@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import JobStatus
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.explain import explain_lines
 from rw_sql.plan.lower import lower
 from rw_sql.plan.plan import Plan

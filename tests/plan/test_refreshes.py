@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.metastore.codec import record_from_json, record_to_json
-from rw_sql.metastore.records import BackfillProgress, JobStatus, Operation, PutObject
+from rw_sql.metastore.facts import BackfillProgress, JobStatus
+from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
 from rw_sql.plan.desired import RefreshSpec, desired_jobs
 from rw_sql.plan.refreshes import (

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import PointDependent, RewindPoint, RewindRecord
+from rw_sql.metastore.facts import PointDependent, RewindPoint
+from rw_sql.metastore.records import RewindRecord
 from rw_sql.plan.lower_block import require_inside
 from rw_sql.plan.rewind_requests import RewindLook, TableBack
 from rw_sql.syntax import parse_statement

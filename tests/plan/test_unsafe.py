@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import JobStatus
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.desired import IngestSpec, desired_jobs
 from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, moved_world
 

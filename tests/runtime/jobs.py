@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from rw_sql.metastore.records import Change, JobStatus
+    from rw_sql.metastore.facts import JobStatus
+    from rw_sql.metastore.records import Change
     from rw_sql.plan.desired import JobSpec
     from rw_sql.runtime.job import Failure
 

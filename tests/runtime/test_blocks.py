@@ -10,7 +10,8 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import Lease, MaterializedViewRecord, Operation, PutObject
+from rw_sql.metastore.facts import Lease
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.executor import Executor, SessionState
 from rw_sql.runtime.holds import held_jobs, take_hold

@@ -11,10 +11,10 @@ import pytest
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import Hold
 from rw_sql.metastore.records import (
     AssignSplits,
     Change,
-    Hold,
     MaterializedViewRecord,
     Operation,
     PutObject,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.metastore.records import JobStatus
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.desired import rebuild_job
 from rw_sql.plan.lower_rebuild import SWAP
 from rw_sql.runtime import faults

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import JobStatus
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.runtime import faults
 from rw_sql.runtime.rewind import carry_out
 from rw_sql.runtime.rewind_points import least_needed_version

@@ -23,7 +23,8 @@ from rw_sql.connectors.private_files import SecretText
 from rw_sql.connectors.registry import connector, snapshot_reader
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
-from rw_sql.metastore.records import BackfillProgress, TableRecord
+from rw_sql.metastore.facts import BackfillProgress
+from rw_sql.metastore.records import TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, REFRESHING, RefreshChunk
 from rw_sql.plan.refreshes import (
     KILLED,
