@@ -167,7 +167,7 @@ def test_a_fence_stops_an_append_that_spark_has_begun(spark: SparkSession, tmp_p
         assert begun.exists(), on_its_way
         second = opened(tmp_path, 2)
         go.touch()
-        # Delta's refusal comes as it is where pyspark was not taught Delta's exceptions in time.
+        # Delta's refusal was seen as a Python exception of Delta's and, once, as py4j's; what tells which is not known.
         with pytest.raises((FencedError, PySparkException, Py4JJavaError), match=r"taken over|DELTA_CONCURRENT"):
             on_its_way.result(_WAIT_SECONDS)
     assert held(tmp_path) == []
