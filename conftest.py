@@ -1,8 +1,13 @@
 """What every test can use."""
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["tests.broker", "tests.secured", "tests.postgres"]
 
 # Asserts outside of test modules tell what differs, too.
 pytest.register_assert_rewrite("tests.integration", "tests.plan")
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("rw_sql", deadline=None)
+settings.load_profile("rw_sql")

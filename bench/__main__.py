@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated
 
 import typer
 
-from bench.harness import Case, Outcome, find_cases, measure
-from bench.report import describe, print_outcomes, row, write_json, write_page
+from bench.harness import Case, Outcome, find_cases, together
+from bench.isolated import CASES, leave_in_order, measure_apart
+from bench.report import describe, print_outcomes, row, write_json, write_page, write_plot
 from rw_sql.cli.output import console_for
 
 HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
 
 
 def main(
     only: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="These cases; all by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The cases that take seconds; writes nothing.")] = False,
     runs: Annotated[int | None, typer.Option(help="Measure each side this often; writes nothing.")] = None,
+    rounds: Annotated[int, typer.Option(help="Do all of it this often, to see whether the medians stay.")] = 1,
+    write: Annotated[bool, typer.Option("--write", help="Write results of chosen cases into the table too.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Name the cases and stop.")] = False,
 ) -> None:
     """Measure rw_sql against what a user would run instead."""
+    leave_in_order()
     console = console_for()
-    cases = _chosen(list(find_cases(HERE / "cases")), frozenset(only or ()), is_quick=quick)
+    cases = _chosen(list(find_cases(CASES)), frozenset(only or ()), is_quick=quick)
     if show:
         for case in cases:
             console.print(describe(case), markup=False)
         return
     outcomes: list[Outcome] = []
-    for case in cases:
-        outcome = measure(case, runs=runs)
-        outcomes.append(outcome)
-        console.print(" · ".join(row(outcome)), markup=False)
+    started = perf_counter()
+    for group in together(cases):
+        for outcome in measure_apart(group, runs=runs, rounds=rounds):
+            outcomes.append(outcome)
+            console.print(" · ".join(row(outcome.as_json())), markup=False)
     print_outcomes(console, outcomes)
-    if not (quick or only or runs):
-        write_json(outcomes, HERE / "results.json")
-        write_page(outcomes, HERE.parent / "docs" / "benchmarks.md")
+    console.print(f"{len(outcomes)} cases in {perf_counter() - started:.0f} s", markup=False)
+    if (write or not only) and not quick and not runs:
+        known = write_json(outcomes, HERE / "results.json")
+        write_page(known, PAGE)
+        write_plot(known, PAGE.with_suffix(".svg"))
     if any(outcome.is_met is False for outcome in outcomes):
         raise typer.Exit(1)
 

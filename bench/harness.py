@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 LEAST_RUNS = 5
 """How often each side is measured at least."""
+
+STEADY = 0.15
+"""How far the medians of several rounds may lie from their own median: a figure that moves more has met nothing."""
+
+Figures = float | Mapping[str, float]
+"""What one measurement gives: a figure, or several of the same run by the names of the cases that are about them."""
 
 
 class NotRunError(Exception):
@@ -27,12 +34,13 @@ class NotRunError(Exception):
 class Pair:
     """What a case measures, ready to run: each call is one measurement in the case's unit.
 
+    Where several cases have the same ``open`` they are measured together, and a call gives the figures of all of them.
     ``peer`` is None where the goal is a figure and not a comparison. ``settings`` are printed, so that a reader can
     judge whether both sides were set up as their documentation advises.
     """
 
-    ours: Callable[[], float]
-    peer: Callable[[], float] | None = None
+    ours: Callable[[], Figures]
+    peer: Callable[[], Figures] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -59,13 +67,18 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A case's measurements, in the order taken; ``not_run`` says why there are none."""
+    """A case's measurements, in the order taken; ``not_run`` says why there are none, ``failed`` what went wrong.
+
+    ``rounds`` are the medians of several rounds, where there were several.
+    """
 
     case: Case
     ours: tuple[float, ...] = ()
     peer: tuple[float, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     not_run: str | None = None
+    failed: str | None = None
+    rounds: tuple[float, ...] = ()
 
     @property
     def ratio(self) -> float | None:
@@ -79,12 +92,28 @@ class Outcome:
         return (min(ratios), max(ratios)) if ratios else None
 
     @property
-    def is_met(self) -> bool | None:
-        """Whether the goal is reached; None where the case was not run."""
+    def reached(self) -> float | None:
+        """What the goal bounds: the ratio, or ours where there is no peer; None where the case was not run."""
         if not self.ours:
             return None
-        reached = self.ratio if self.ratio is not None else median(self.ours)
-        return reached >= self.case.goal if self.case.is_more_better else reached <= self.case.goal
+        return self.ratio if self.ratio is not None else median(self.ours)
+
+    @property
+    def drift(self) -> float | None:
+        """How far the rounds' medians lie from their own median at most; None where there was one round."""
+        if len(self.rounds) < 2:
+            return None
+        middle = median(self.rounds)
+        return max(abs(found - middle) / middle for found in self.rounds)
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the goal is reached, and by a figure that stays; None where the case was not run."""
+        if self.reached is None:
+            return None if self.failed is None else False
+        if self.drift is not None and self.drift > STEADY:
+            return False
+        return self.reached >= self.case.goal if self.case.is_more_better else self.reached <= self.case.goal
 
     @property
     def goal(self) -> str:
@@ -94,17 +123,29 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """The case's entry in results.json."""
+        told: dict[str, Any] = {"title": self.case.title, "against": self.case.peer, "unit": self.case.unit}
         if self.not_run is not None:
-            return {"not_run": self.not_run, "goal": self.goal, "met": None}
+            return {**told, "not_run": self.not_run, "goal": self.goal, "met": None}
+        if self.failed is not None:
+            return {**told, "failed": self.failed, "goal": self.goal, "met": False}
         return {
+            **told,
             "ratio": self.ratio,
             "spread": self.spread,
             "ours": _summary(self.ours),
             "peer": _summary(self.peer) if self.peer else None,
-            "unit": self.case.unit,
             "goal": self.goal,
+            "share": self._share(),
+            "drift": self.drift,
             "met": self.is_met,
+            "settings": dict(self.settings),
         }
+
+    def _share(self) -> float | None:
+        """How much of what the goal allows is used: up to 1 it is met."""
+        if self.reached is None:
+            return None
+        return self.case.goal / self.reached if self.case.is_more_better else self.reached / self.case.goal
 
 
 def _summary(values: tuple[float, ...]) -> dict[str, float]:
@@ -122,21 +163,61 @@ def find_cases(folder: Path) -> Iterator[Case]:
             yield case
 
 
-def measure(case: Case, *, runs: int | None = None) -> Outcome:
-    """Runs a case: warm-ups first, then ours and the peer's in turn. NotRunError from its set-up becomes an outcome."""
-    ours: list[float] = []
-    peer: list[float] = []
+def together(cases: Sequence[Case]) -> Iterator[tuple[Case, ...]]:
+    """The cases, those that are measured together in one tuple."""
+    for _, group in groupby(cases, key=lambda case: case.open):
+        yield tuple(group)
+
+
+def measure(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) -> list[Outcome]:
+    """Runs cases that are measured together: warm-ups first, then ours and the peer's in turn.
+
+    With ``rounds`` all of it is done again so many times, each with a set-up of its own. NotRunError from a set-up or
+    a measurement becomes the outcome of all of them.
+    """
+    taken: list[tuple[list[Figures], list[Figures]]] = []
+    settings: dict[str, str] = {}
+    first = cases[0]
     try:
-        with case.open() as pair:
-            for _ in range(case.warm_ups):
-                pair.ours()
-                if pair.peer:
-                    pair.peer()
-            for _ in range(runs or case.runs):
-                ours.append(pair.ours())
-                if pair.peer:
-                    peer.append(pair.peer())
-            settings = dict(pair.settings)
+        for _ in range(rounds):
+            with first.open() as pair:
+                taken.append(_round(pair, first.warm_ups, runs or first.runs))
+                settings = dict(pair.settings)
     except NotRunError as reason:
-        return Outcome(case=case, not_run=str(reason))
-    return Outcome(case=case, ours=tuple(ours), peer=tuple(peer), settings=settings)
+        return [Outcome(case=case, not_run=str(reason)) for case in cases]
+    return [_outcome(case, taken, settings) for case in cases]
+
+
+def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Figures]]:
+    ours: list[Figures] = []
+    peer: list[Figures] = []
+    for _ in range(warm_ups):
+        pair.ours()
+        if pair.peer:
+            pair.peer()
+    for _ in range(runs):
+        ours.append(pair.ours())
+        if pair.peer:
+            peer.append(pair.peer())
+    return ours, peer
+
+
+def _outcome(case: Case, taken: list[tuple[list[Figures], list[Figures]]], settings: Mapping[str, str]) -> Outcome:
+    sides = [tuple(tuple(_figures(case, side)) for side in both) for both in taken]
+    rounds = [Outcome(case=case, ours=ours, peer=peer).reached for ours, peer in sides]
+    return Outcome(
+        case=case,
+        ours=tuple(found for ours, _ in sides for found in ours),
+        peer=tuple(found for _, peer in sides for found in peer),
+        settings=settings,
+        rounds=tuple(found for found in rounds if found is not None) if len(rounds) > 1 else (),
+    )
+
+
+def _figures(case: Case, side: Sequence[Figures]) -> Iterator[float]:
+    """A case's own of what was measured; none where a peer has nothing to say to it."""
+    for found in side:
+        if not isinstance(found, Mapping):
+            yield found
+        elif case.name in found:
+            yield found[case.name]

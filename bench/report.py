@@ -1,22 +1,26 @@
-"""Benchmark results as a table in the terminal, as results.json and as the table in docs/benchmarks.md."""
+"""Benchmark results: a table in the terminal, results.json, the table and the plot of docs/benchmarks.md."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.harness import Case, Outcome
+from bench.plot import plot
 
 BEGIN, END = "<!-- table: make bench writes from here -->", "<!-- table: to here -->"
+
+Entry = Mapping[str, Any]
+"""A case's entry in results.json."""
 
 
 def figure(value: float) -> str:
@@ -24,45 +28,49 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def span(values: Sequence[float]) -> str:
+def span(summary: Mapping[str, float] | None) -> str:
     """Median, with least and greatest in brackets."""
-    return f"{figure(median(values))} ({figure(min(values))}–{figure(max(values))})" if values else "–"
+    if summary is None:
+        return "–"
+    return f"{figure(summary['median'])} ({figure(summary['min'])}–{figure(summary['max'])})"
 
 
-def verdict(outcome: Outcome) -> str:
-    """``met``, ``missed`` or why the case was not run."""
-    if outcome.not_run is not None:
-        return f"not run: {outcome.not_run}"
-    return "met" if outcome.is_met else "missed"
+def verdict(entry: Entry) -> str:
+    """``met``, ``missed``, why the case was not run or what went wrong."""
+    if "not_run" in entry:
+        return f"not run: {entry['not_run']}"
+    if "failed" in entry:
+        return f"failed: {entry['failed']}"
+    return "met" if entry["met"] else "missed"
 
 
-def row(outcome: Outcome) -> tuple[str, ...]:
-    """An outcome's cells: case, unit, ours, peer, ratio with spread, goal, verdict."""
-    ratio = "–"
-    if outcome.ratio is not None and outcome.spread is not None:
-        low, high = outcome.spread
-        ratio = f"{figure(outcome.ratio)} ({figure(low)}–{figure(high)})"
-    case = outcome.case
+def row(entry: Entry) -> tuple[str, ...]:
+    """A case's cells: what, unit, ours, peer, ratio with spread, goal, how far rounds differ, verdict."""
+    ratio, drift = "–", entry.get("drift")
+    if entry.get("ratio") is not None:
+        low, high = entry["spread"]
+        ratio = f"{figure(entry['ratio'])} ({figure(low)}–{figure(high)})"
     return (
-        case.title,
-        case.peer or "–",
-        case.unit,
-        span(outcome.ours),
-        span(outcome.peer),
+        str(entry["title"]),
+        str(entry["against"] or "–"),
+        str(entry["unit"]),
+        span(entry.get("ours")),
+        span(entry.get("peer")),
         ratio,
-        outcome.goal,
-        verdict(outcome),
+        str(entry["goal"]),
+        "–" if drift is None else f"{drift:.0%}",
+        verdict(entry),
     )
 
 
-HEADER = ("case", "peer", "unit", "ours", "peer's", "ours ÷ peer", "goal", "verdict")
+HEADER = ("case", "peer", "unit", "ours", "peer's", "ours ÷ peer", "goal", "rounds differ by", "verdict")
 
 
 def print_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Prints the whole table and the settings of every case."""
     table = Table(*HEADER, title="median (least–greatest)")
     for outcome in outcomes:
-        table.add_row(*row(outcome))
+        table.add_row(*row(outcome.as_json()))
     console.print(table)
     for outcome in outcomes:
         for name, value in outcome.settings.items():
@@ -77,29 +85,42 @@ def machine() -> str:
     )
 
 
-def write_json(outcomes: Sequence[Outcome], file: Path) -> None:
-    """Writes one entry a case; cases of earlier runs that were not run this time stay."""
-    known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    known.update({outcome.case.name: outcome.as_json() for outcome in outcomes})
+def write_json(outcomes: Sequence[Outcome], file: Path) -> dict[str, Entry]:
+    """Writes one entry a case, and gives them all; those of cases that were not measured this time stay."""
+    known: dict[str, Entry] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    day = f"{datetime.now(UTC):%Y-%m-%d}"
+    known.update({outcome.case.name: {**outcome.as_json(), "measured": day} for outcome in outcomes})
     file.write_text(json.dumps(known, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    return known
 
 
-def write_page(outcomes: Sequence[Outcome], page: Path) -> None:
+def write_page(entries: Mapping[str, Entry], page: Path) -> None:
     """Replaces the table between the page's two marks; the words around it are written by hand."""
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
-    lines = [f"Measured on {datetime.now(UTC):%Y-%m-%d}: {machine()}. Median (least–greatest).", ""]
+    days = sorted({str(entry["measured"]) for entry in entries.values() if "measured" in entry})
+    lines = [f"Measured on {' and '.join(days) or 'no day'}: {machine()}. Median (least–greatest).", ""]
     lines += ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
-    lines += ["| " + " | ".join(row(outcome)) + " |" for outcome in outcomes]
+    lines += ["| " + " | ".join(row(entry)) + " |" for _, entry in sorted(entries.items())]
     settings = [
-        f"- `{outcome.case.name}`: " + "; ".join(f"{name} = {value}" for name, value in outcome.settings.items())
-        for outcome in outcomes
-        if outcome.settings
+        f"- `{name}`: " + "; ".join(f"{key} = {value}" for key, value in entry["settings"].items())
+        for name, entry in sorted(entries.items())
+        if entry.get("settings")
     ]
     if settings:
         lines += ["", "Settings:", "", *settings]
     page.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
+
+
+def write_plot(entries: Mapping[str, Entry], file: Path) -> None:
+    """Draws what share of its goal each case takes."""
+    bars = {
+        name: (float(entry["share"]), bool(entry["met"]))
+        for name, entry in entries.items()
+        if entry.get("share") is not None
+    }
+    file.write_text(plot(bars), encoding="utf-8")
 
 
 def describe(case: Case) -> str:

@@ -6,15 +6,26 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import Any
+from tempfile import TemporaryFile, mkdtemp
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from bench.harness import NotRunError
 from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TELL_ERRORS = "RW_SQL_BENCH_ERRORS"
+"""The environment's variable that lets the children's messages be seen, once they have ended."""
 
 SETTINGS: Mapping[str, str] = {
     "spark.master": "local[2]",
@@ -23,6 +34,12 @@ SETTINGS: Mapping[str, str] = {
     "spark.driver.memory": "2g",
 }
 """Of every Spark session of the cases, ours and the peers'."""
+
+BOTH = (
+    "local[2], 2 GB, the JVM's own defaults; the peer's queries have the settings of our jobs' sessions: 2 shuffle and "
+    "2 snapshot partitions, polling delay 20 ms; Kafka's fetch wait 20 ms; Spark's default state store"
+)
+"""What both sides have in common, as it is printed."""
 
 COLUMNS = "carrier VARCHAR, flight BIGINT, origin VARCHAR, dest VARCHAR, delay INT, day VARCHAR"
 SPARK_COLUMNS = COLUMNS.replace("VARCHAR", "STRING")
@@ -96,7 +113,7 @@ def measured_broker() -> Iterator[MeasuredBroker]:
             del os.environ["JAVA_TOOL_OPTIONS"]
         else:
             os.environ["JAVA_TOOL_OPTIONS"] = before
-    gateway = launch_gateway()
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     try:
         jvm = gateway.jvm
         url = jvm.javax.management.remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi")
@@ -115,20 +132,119 @@ def measured_broker() -> Iterator[MeasuredBroker]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def fill(bootstrap: str, topic: str, records: int, partitions: int) -> None:
-    """Puts flights 0 to ``records`` into a topic, in turn into its partitions."""
-    from rw_sql.cli.kafka_topics import Record, produce
+def fill(bootstrap: str, topic: str, records: int, partitions: int, *, first: int = 0) -> None:
+    """Puts flights, from number ``first`` on, into a topic, in turn into its partitions; all are acknowledged then."""
+    from confluent_kafka import KafkaError, Message, Producer
 
-    step = 100_000
-    for start in range(0, records, step):
-        produce(
-            bootstrap,
-            topic,
-            [
-                Record(value=flight(number), partition=number % partitions)
-                for number in range(start, min(start + step, records))
-            ],
-        )
+    faults: list[str] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            faults.append(str(error))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "max.in.flight.requests.per.connection": 1,
+            "on_delivery": delivered,
+            "delivery.report.only.error": True,
+        }
+    )
+    for number in range(first, first + records):
+        while True:
+            try:
+                producer.produce(topic, flight(number), partition=number % partitions)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    if producer.flush(60) or faults:
+        raise NotRunError(f"the broker did not take the records: {faults[:1]}")
+
+
+@dataclass(slots=True)
+class Watched:
+    """A Delta table that is looked at often: as long as no commit is added a look costs one question to the system."""
+
+    path: str
+    _table: DeltaTable | None = None
+    _rows: int = 0
+
+    def _is_newer(self) -> bool:
+        version = -1 if self._table is None else self._table.version()
+        return Path(f"{self.path}/_delta_log/{version + 1:020d}.json").exists()
+
+    def rows(self) -> int:
+        """How many rows its files have, by their statistics; 0 while there is no table."""
+        if self._refresh() and self._table is not None:
+            counts: Any = pa.table(self._table.get_add_actions(flatten=True)).column("num_records").to_pylist()
+            self._rows = sum(counts)
+        return self._rows
+
+    def version(self) -> int:
+        """Its newest version; -1 while there is no table."""
+        self.rows()
+        return -1 if self._table is None else self._table.version()
+
+    def sum_of(self, column: str) -> int:
+        """The sum of a column; 0 while there is no table."""
+        if self._refresh() and self._table is not None:
+            found: Any = self._table.to_pyarrow_table(columns=[column]).column(column).to_pylist()
+            self._rows = sum(found)
+        return self._rows
+
+    def _refresh(self) -> bool:
+        if not self._is_newer():
+            return False
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self.path)
+            else:
+                self._table.update_incremental()
+        except TableNotFoundError:
+            return False
+        return True
+
+
+def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = 300.0, every: float = 0.005) -> None:
+    """Waits until something is so. Raises NotRunError where it is not within a time."""
+    deadline = time.perf_counter() + seconds
+    while not is_so():
+        if time.perf_counter() > deadline:
+            raise NotRunError(f"{what}: not within {seconds:g} s")
+        time.sleep(every)
+
+
+def bare_flights(spark: SparkSession, bootstrap: str, topic: str, *more: str) -> DataFrame:
+    """The stream of a topic's flights as one writes it without us; ``more`` are further columns of Kafka's."""
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("kafka.fetch.max.wait.ms", "20")
+        .load()
+        .selectExpr(f"from_json(cast(value as string), '{SPARK_COLUMNS}') AS row", *more)
+        .select("row.*", *more)
+    )
+
+
+def merge_into(spark: SparkSession, path: str, keys: list[str]) -> Callable[[DataFrame, int], None]:
+    """What keeps groups in a Delta table, as Delta's documentation has it: a MERGE for each batch."""
+    from delta.tables import DeltaTable as SparkDeltaTable
+
+    matched = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
+
+    def write(rows: DataFrame, batch: int) -> None:
+        if batch == 0:
+            rows.write.format("delta").save(path)
+            return
+        merge = SparkDeltaTable.forPath(spark, path).alias("t").merge(rows.alias("s"), matched)
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    return write
 
 
 @dataclass(slots=True)
@@ -136,6 +252,7 @@ class Child:
     """A Python process of a case's own: lines to it, lines from it, and what CPU time it and its JVM took."""
 
     process: subprocess.Popen[str]
+    errors: IO[str]
 
     def tell(self, line: str) -> None:
         """Writes it a line."""
@@ -146,13 +263,15 @@ class Child:
     def hear(self) -> str:
         """Its next line that begins with ``> ``, without that; what Spark prints is passed over.
 
-        Raises NotRunError where it ended.
+        Raises RuntimeError where it ended, with the end of what it said.
         """
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("> "):
                 return line[2:].rstrip("\n")
-        raise NotRunError(f"the process ended with {self.process.wait()}")
+        ended = self.process.wait()
+        self.errors.seek(0)
+        raise RuntimeError(f"the process ended with {ended}: {self.errors.read()[-2000:]}")
 
     def cpu_seconds(self) -> float:
         """User and system time so far of the process and all below it that live."""
@@ -175,26 +294,43 @@ class Child:
         return found / _TICKS
 
 
+def heap_bytes(spark: SparkSession) -> int:
+    """What a session's JVM holds after a collection of what it does not."""
+    runtime: Any = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+    for _ in range(3):
+        runtime.gc()
+    return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+def own_bytes() -> int:
+    """What this Python process has in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 @contextmanager
 def child(module: str, *arguments: str) -> Iterator[Child]:
     """``python -m module arguments``, ended when done with."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        yield Child(process)
-    finally:
-        if process.stdin is not None:
-            process.stdin.close()
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
         try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            yield Child(process, errors)
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if TELL_ERRORS in os.environ:
+                errors.seek(0)
+                sys.stderr.write(errors.read())
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], Attached | None]) -> None:
         return
 
     @functools.wraps(original)
-    def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:  # noqa: N803
+    def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:
         attached = attached_to(self)
         if attached is None or not isinstance(sqlQuery, str):
             return original(self, sqlQuery, args, **kwargs)
@@ -45,7 +45,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], Attached | None]) -> None:
             raise
 
     setattr(sql, ORIGINAL_SQL, original)
-    SparkSession.sql = sql  # type: ignore[method-assign]
+    SparkSession.sql = sql  # type: ignore[method-assign]  # wrapping it is what this is for
     _wrap_table(SparkSession, lambda spark: spark, attached_to)
     _wrap_table(DataFrameReader, lambda reader: reader._spark, attached_to)
 
@@ -59,7 +59,7 @@ def _wrap_table(
     original = owner.__dict__["table"]
 
     @functools.wraps(original)
-    def table(self: Any, tableName: str) -> DataFrame:  # noqa: N803
+    def table(self: Any, tableName: str) -> DataFrame:
         attached = attached_to(session_of(self))
         if attached is not None:
             attached.before_spark(tableName)
@@ -67,7 +67,7 @@ def _wrap_table(
         found: DataFrame = original(self, tableName)
         return found
 
-    setattr(owner, "table", table)  # noqa: B010  # the class is not known to type checkers
+    setattr(owner, "table", table)  # noqa: B010 - the class is not known to type checkers
 
 
 def wrap_shell_sql(spark: SparkSession) -> None:
@@ -76,4 +76,4 @@ def wrap_shell_sql(spark: SparkSession) -> None:
     bound = getattr(shell, "sql", None)
     is_of_spark = getattr(bound, "__self__", None) is spark
     if is_of_spark and getattr(bound, "__func__", None) is getattr(SparkSession.sql, ORIGINAL_SQL):
-        setattr(shell, "sql", spark.sql)  # noqa: B010  # a name of the user's, unknown to type checkers
+        setattr(shell, "sql", spark.sql)  # noqa: B010 - a name of the user's, unknown to type checkers

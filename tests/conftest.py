@@ -1,4 +1,4 @@
-"""What all tests share: recorded results."""
+"""What all tests share: recorded results, errors as they keep them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tests.java import java_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rw_sql.errors import SqlError
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -31,6 +33,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         apart = item.get_closest_marker("alone") is not None
         item.add_marker(pytest.mark.xdist_group(item.nodeid if apart else item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: item.get_closest_marker("alone") is None)
+
+
+def rendered(error: SqlError) -> str:
+    """An error as fixtures keep it."""
+    return f"{error.render()}\nSQLSTATE: {error.sqlstate}\n"
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from pathlib import Path
 
 # A test's JVM lives for a minute or two: the optimizing compiler costs it more than it gains, half of its CPU time in
 # all. The other compiler alone gets 48 MB for its code, which a worker's JVM fills in minutes; then nothing is compiled
-# any more, and all takes five times as long.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+# any more, and all takes five times as long. Room for young objects and for classes from the start, since both grow by
+# collections: every Spark makes five full ones for its classes alone before its first statement.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xmn256m -XX:MetaspaceSize=256m"
 
 CLASSES = str(Path(sys.prefix) / ".spark-classes.jsa")
 """Spark's classes as ``tests.jars`` kept them."""

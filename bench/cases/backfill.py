@@ -6,36 +6,26 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
-from pathlib import Path
-from tempfile import mkdtemp
 from time import perf_counter
 
 from bench.harness import Case, Pair
+from bench.streaming import COLUMNS, SETTINGS, SPARK_COLUMNS, flights_broker
 
 PARTITIONS = 2
-_VALUE = b'{"carrier":"UA","flight":%d,"origin":"EWR","dest":"IAH","delay":%d,"day":"2013-01-%02d"}'
-_COLUMNS = "carrier STRING, flight BIGINT, origin STRING, dest STRING, delay INT, day STRING"
-_SETTINGS = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
 
 
 def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
     @contextmanager
     def opened() -> Iterator[Pair]:
         import rw_sql
-        from rw_sql.cli.kafka_broker import start_broker, stop_broker
-        from rw_sql.cli.kafka_topics import create_topic
 
-        folder = Path(mkdtemp(prefix="rw_sql_bench_"))
-        broker = start_broker(folder / "broker", port=0)
-        try:
-            create_topic(broker.bootstrap, "flights", PARTITIONS)
-            _fill(broker.bootstrap, records)
-            spark = rw_sql.connect(str(folder / "warehouse"), config=_SETTINGS)
+        with flights_broker(records, PARTITIONS) as (bootstrap, folder):
+            spark = rw_sql.connect(str(folder / "warehouse"), config=SETTINGS)
             try:
                 spark.sql("SET statement_timeout = '3600s'")
                 spark.sql(
-                    f"CREATE SOURCE flights ({_COLUMNS.replace('STRING', 'VARCHAR')}) WITH (connector = 'kafka', "
-                    f"topic = 'flights', properties.bootstrap.server = '{broker.bootstrap}', "
+                    f"CREATE SOURCE flights ({COLUMNS}) WITH (connector = 'kafka', "
+                    f"topic = 'flights', properties.bootstrap.server = '{bootstrap}', "
                     "scan.startup.mode = 'latest') FORMAT PLAIN ENCODE JSON"
                 )
                 # The reader runs before anything is timed, and its jars are loaded.
@@ -59,13 +49,13 @@ def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
                     started = perf_counter()
                     (
                         spark.read.format("kafka")
-                        .option("kafka.bootstrap.servers", broker.bootstrap)
+                        .option("kafka.bootstrap.servers", bootstrap)
                         .option("subscribe", "flights")
                         .option("startingOffsets", "earliest")
                         .option("endingOffsets", "latest")
                         .option("minPartitions", "2")
                         .load()
-                        .selectExpr(f"from_json(cast(value as string), '{_COLUMNS}') AS row")
+                        .selectExpr(f"from_json(cast(value as string), '{SPARK_COLUMNS}') AS row")
                         .select("row.*")
                         .write.format("delta")
                         .save(str(path))
@@ -80,6 +70,7 @@ def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
                     peer=peer,
                     settings={
                         "records": f"{records:,}, JSON of 80 bytes, {PARTITIONS} partitions",
+                        "both": "one session, local[2], 2 GB, 2 shuffle partitions",
                         "ours": "CREATE MATERIALIZED VIEW … WITH (scan.startup.mode = 'earliest'), until it is made",
                         "peer": "spark.read of the topic, from_json, written to a Delta table in one job",
                     },
@@ -87,26 +78,8 @@ def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
             finally:
                 rw_sql.detach(spark)
                 spark.stop()
-        finally:
-            stop_broker(folder / "broker")
-            shutil.rmtree(folder, ignore_errors=True)
 
     return opened
-
-
-def _fill(bootstrap: str, records: int) -> None:
-    from rw_sql.cli.kafka_topics import Record, produce
-
-    step = 100_000
-    for start in range(0, records, step):
-        produce(
-            bootstrap,
-            "flights",
-            [
-                Record(value=_VALUE % (number, number % 90, number % 28 + 1), partition=number % PARTITIONS)
-                for number in range(start, min(start + step, records))
-            ],
-        )
 
 
 CASES = (

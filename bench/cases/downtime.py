@@ -12,32 +12,40 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
-
 from bench.harness import Case, NotRunError, Pair
-from bench.streaming import COLUMNS, SETTINGS, SPARK_COLUMNS, Child, bare_session, child, fill, flights_broker, say
+from bench.streaming import (
+    BOTH,
+    COLUMNS,
+    SETTINGS,
+    SPARK_COLUMNS,
+    Child,
+    Watched,
+    bare_session,
+    child,
+    fill,
+    flights_broker,
+    say,
+    wait_until,
+)
 
 TOPICS = ("flights", "flights2")
 HISTORY = 1_000_000
-_LONGEST = 300.0
 
 
-def _rows(path: str) -> int:
+def _wait(table: Watched, rows: int) -> None:
+    wait_until(lambda: table.rows() >= rows, f"{table.path} has {rows} rows", every=0.002)
+
+
+def _one_more(bootstrap: str, topic: str) -> int:
+    """Puts one more record into a topic; its offset."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    fill(bootstrap, topic, 1, 1)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
     try:
-        counts: Any = pa.table(DeltaTable(path).get_add_actions(flatten=True)).column("num_records").to_pylist()
-    except TableNotFoundError:
-        return 0
-    return sum(counts)
-
-
-def _wait(path: str, more_than: int) -> None:
-    started = time.perf_counter()
-    while _rows(path) <= more_than:
-        if time.perf_counter() - started > _LONGEST:
-            raise NotRunError(f"{path} has no more than {more_than} rows")
-        time.sleep(0.005)
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]) - 1
+    finally:
+        consumer.close()
 
 
 def _create(spark: Any, bootstrap: str, topic: str) -> str:
@@ -52,46 +60,40 @@ def _create(spark: Any, bootstrap: str, topic: str) -> str:
 
 
 def _move(bootstrap: str, folder: str, records: int) -> None:
-    """PAUSE, UNSAFE SET, RESET, INJECT, RESUME; the new topic has one record more each time it is come to."""
+    """PAUSE, UNSAFE SET, RESET, INJECT, RESUME; the other topic has one record more each time it is come to."""
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
     for text in ("ALTER SYSTEM SET enable_unsafe_ops = true", "SET unsafe_confirmation = 'yes'"):
         spark.sql(text).collect()
-    table = f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"
-    _wait(table, records - 1)
+    table = Watched(f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1")
+    _wait(table, records)
     say("ready")
-    for number, _ in enumerate(sys.stdin):
-        topic = TOPICS[1 - number % 2]
-        end = records if number == 0 else _end(bootstrap, topic) - 1
-        before = _rows(table)
+    for number, _ in enumerate(sys.stdin, start=1):
+        topic = TOPICS[number % 2]
+        offset = _one_more(bootstrap, topic)
+        before = table.rows()
         started = time.perf_counter()
+        times = []
         for text in (
             "PAUSE SOURCE flights",
             f"ALTER SOURCE flights UNSAFE SET (topic = '{topic}')",
             "RESET SOURCE SPLITS flights",
-            f"INJECT SOURCE OFFSETS flights VALUES ('{topic}:0' = {end}) ALLOW GAPS",
+            f"INJECT SOURCE OFFSETS flights VALUES ('{topic}:0' = {offset}) ALLOW GAPS",
             "RESUME SOURCE flights",
         ):
             spark.sql(text).collect()
-        _wait(table, before)
-        say(str(time.perf_counter() - started))
-
-
-def _end(bootstrap: str, topic: str) -> int:
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
-    finally:
-        consumer.close()
+            times.append(time.perf_counter() - started)
+        _wait(table, before + 1)
+        took = time.perf_counter() - started
+        print("after each statement:", *(f"{at:.3f}" for at in times), f"row: {took:.3f}", file=sys.stderr, flush=True)
+        say(str(took))
 
 
 def _restart(bootstrap: str, folder: str, records: int) -> None:
     """Stops a bare query, well set, and starts another at the new topic's last record."""
     spark = bare_session(folder)
-    table = f"{folder}/table"
+    table = Watched(f"{folder}/table")
 
     def start(topic: str, number: int, offset: int) -> Any:
         return (
@@ -105,20 +107,20 @@ def _restart(bootstrap: str, folder: str, records: int) -> None:
             .select("row.flight", "row.delay")
             .writeStream.format("delta")
             .option("checkpointLocation", f"{folder}/checkpoint{number}")
-            .start(table)
+            .start(table.path)
         )
 
     query = start(TOPICS[0], 0, 0)
-    _wait(table, records - 1)
+    _wait(table, records)
     say("ready")
     for number, _ in enumerate(sys.stdin, start=1):
         topic = TOPICS[number % 2]
-        end = _end(bootstrap, topic) - 1
-        before = _rows(table)
+        offset = _one_more(bootstrap, topic)
+        before = table.rows()
         started = time.perf_counter()
         query.stop()
-        query = start(topic, number, end)
-        _wait(table, before)
+        query = start(topic, number, offset)
+        _wait(table, before + 1)
         say(str(time.perf_counter() - started))
 
 
@@ -128,14 +130,12 @@ def _again(bootstrap: str, folder: str, records: int) -> None:
 
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
-    table = f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"
-    _wait(table, records - 1)
+    _wait(Watched(f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"), records)
     say("ready")
     for _ in sys.stdin:
         started = time.perf_counter()
         spark.sql("DROP SOURCE flights CASCADE").collect()
-        table = f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"
-        _wait(table, records - 1)
+        _wait(Watched(f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"), records)
         say(str(time.perf_counter() - started))
 
 
@@ -154,7 +154,7 @@ def _pair(peer: str, records: int) -> Callable[[], AbstractContextManager[Pair]]
 
         with flights_broker(records, 1) as (bootstrap, folder):
             create_topic(bootstrap, TOPICS[1], 1)
-            fill(bootstrap, TOPICS[1], records + 1, 1)
+            fill(bootstrap, TOPICS[1], records, 1)
             sides = [
                 child("bench.cases.downtime", side, bootstrap, str(folder / side), str(records))
                 for side in ("move", peer)
@@ -166,15 +166,22 @@ def _pair(peer: str, records: int) -> Callable[[], AbstractContextManager[Pair]]
                     peer=_seconds(theirs),
                     settings={
                         "records": f"{records:,} in each of two topics of one partition",
-                        "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to its row",
+                        "both": f"{BOTH}; no trigger interval",
+                        "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row",
                         "peer": {
-                            "restart": "stop the query and start one on the other topic; fetch wait 20 ms, no interval",
+                            "restart": "stop the query and start one at the other topic's last record; to its row",
                             "again": "DROP SOURCE … CASCADE and both CREATEs, until the view has its history again",
                         }[peer],
                     },
                 )
 
     return opened
+
+
+@contextmanager
+def _flink() -> Iterator[Pair]:
+    raise NotRunError("nobody has written the Flink SQL side yet: stop-with-savepoint and start through PyFlink")
+    yield
 
 
 CASES = (
@@ -195,6 +202,14 @@ CASES = (
         goal=0.1,
         open=_pair("again", HISTORY),
         warm_ups=1,
+    ),
+    Case(
+        name="downtime_flink",
+        title="a running source moved to another topic, to the first new row",
+        peer="Flink SQL, stop with savepoint and start",
+        unit="s",
+        goal=0.5,
+        open=_flink,
     ),
 )
 

@@ -1,27 +1,40 @@
 """Eight views on one topic, beside eight queries of Spark's own: CPU time, and bytes that the broker sent.
 
-``python -m bench.cases.eight_views {ours | bare} <bootstrap> <topic> <folder> <records>`` runs one side.
+``python -m bench.cases.eight_views {ours | bare} <bootstrap> <topic> <folder>`` brings one side to the topic's end at
+each line it gets, which says how many records there are.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from bench.harness import Case, Pair
-from bench.streaming import COLUMNS, SETTINGS, SPARK_COLUMNS, bare_session, child, fill, measured_broker, say
+from bench.streaming import (
+    BOTH,
+    COLUMNS,
+    SETTINGS,
+    Child,
+    bare_flights,
+    bare_session,
+    child,
+    fill,
+    measured_broker,
+    merge_into,
+    say,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from bench.streaming import MeasuredBroker
 
 PARTITIONS = 4
-RECORDS = 500_000
+RECORDS = 1_000_000
+CPU, BYTES, SECONDS = "eight_views_cpu", "eight_views_bytes", "eight_views_seconds"
 
 ROWS = {
     "late": "SELECT flight, carrier, delay FROM {0} WHERE delay > 60",
@@ -38,163 +51,119 @@ GROUPS = {
 QUERIES = {**ROWS, **{name: query for name, (query, _) in GROUPS.items()}}
 
 
-def _ours(bootstrap: str, topic: str, folder: str, records: int) -> None:
+def _print_of(rows: DataFrame) -> str:
+    """Equal for equal rows in any order."""
+    names = ", ".join(f"`{name}`" for name in sorted(rows.columns))
+    found = rows.selectExpr("count(*)", f"sum(CAST(xxhash64({names}) AS DECIMAL(38)))").collect()[0]
+    return f"{found[0]}/{found[1]}"
+
+
+def _ours(bootstrap: str, topic: str, folder: str) -> None:
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
     spark.sql(
-        f"CREATE SOURCE flights ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', paused = 'true', "
+        f"CREATE SOURCE flights ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', "
         f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
     ).collect()
     for name, query in QUERIES.items():
         spark.sql(f"CREATE MATERIALIZED VIEW {name} AS {query.format('flights')}").collect()
+    spark.sql("PAUSE SOURCE flights").collect()
     say("ready")
-    sys.stdin.readline()
-    spark.sql("RESUME SOURCE flights").collect()
-    while True:
+    for line in sys.stdin:
+        spark.sql("RESUME SOURCE flights").collect()
         spark.sql("FLUSH").collect()
-        if spark.sql("SELECT sum(flights) FROM by_carrier").collect()[0][0] == records:
-            break
-    say("done")
-    sys.stdin.readline()
-    say("equal" if _are_equal(spark, bootstrap, topic) else "different")
+        assert spark.sql("SELECT sum(flights) FROM by_carrier").collect()[0][0] == int(line)
+        say("done")
+        spark.sql("PAUSE SOURCE flights").collect()
+        say(" ".join(_print_of(spark.sql(f"SELECT * FROM {name}")) for name in QUERIES))
 
 
-def _topic(spark: SparkSession, bootstrap: str, topic: str, *, is_stream: bool) -> DataFrame:
-    reader: Any = spark.readStream if is_stream else spark.read
-    return (
-        reader.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("kafka.fetch.max.wait.ms", "20")
-        .load()
-        .selectExpr(f"from_json(cast(value as string), '{SPARK_COLUMNS}') AS row")
-        .select("row.*")
-    )
-
-
-def _are_equal(spark: SparkSession, bootstrap: str, topic: str) -> bool:
-    """Whether each view's rows are those of its query on the topic, read in one batch."""
-    from rw_sql.runtime.spark_sessions import plain_sql
-
-    _topic(spark, bootstrap, topic, is_stream=False).createOrReplaceTempView("whole_topic")
-    for name, query in QUERIES.items():
-        expected, got = plain_sql(spark, query.format("whole_topic")), spark.sql(f"SELECT * FROM {name}")
-        if expected.exceptAll(got).count() or got.exceptAll(expected).count():
-            return False
-    return True
-
-
-def _bare(bootstrap: str, topic: str, folder: str, records: int) -> None:
-    from delta.tables import DeltaTable
-
+def _bare(bootstrap: str, topic: str, folder: str) -> None:
     spark = bare_session(folder)
     say("ready")
-    sys.stdin.readline()
-
-    def merge_into(path: str, keys: list[str]) -> Callable[[DataFrame, int], None]:
-        def write(rows: DataFrame, batch: int) -> None:
-            if batch == 0:
-                rows.write.format("delta").save(path)
-                return
-            matched = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
-            merge = DeltaTable.forPath(spark, path).alias("t").merge(rows.alias("s"), matched)
-            merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-
-        return write
-
-    running = []
-    for name, query in ROWS.items():
-        rows = _topic(spark, bootstrap, topic, is_stream=True)
-        rows.createOrReplaceTempView("flights")
-        running.append(
-            spark.sql(query.format("flights"))
-            .writeStream.format("delta")
-            .option("checkpointLocation", f"{folder}/{name}.checkpoint")
-            .trigger(availableNow=True)
-            .start(f"{folder}/{name}")
-        )
-    for name, (query, keys) in GROUPS.items():
-        rows = _topic(spark, bootstrap, topic, is_stream=True)
-        rows.createOrReplaceTempView("flights")
-        running.append(
-            spark.sql(query.format("flights"))
-            .writeStream.outputMode("update")
-            .option("checkpointLocation", f"{folder}/{name}.checkpoint")
-            .trigger(availableNow=True)
-            .foreachBatch(merge_into(f"{folder}/{name}", keys))
-            .start()
-        )
-    for query_ in running:
-        query_.awaitTermination()
-    counted = spark.read.format("delta").load(f"{folder}/by_carrier").selectExpr("sum(flights)").collect()[0][0]
-    assert counted == records
-    say("done")
-    sys.stdin.readline()
-    say("equal")
+    for line in sys.stdin:
+        running = []
+        for name, query in QUERIES.items():
+            bare_flights(spark, bootstrap, topic).createOrReplaceTempView("flights")
+            writer = spark.sql(query.format("flights")).writeStream.trigger(availableNow=True)
+            writer = writer.option("checkpointLocation", f"{folder}/{name}.checkpoint")
+            if name in ROWS:
+                running.append(writer.format("delta").start(f"{folder}/{name}"))
+            else:
+                merge = merge_into(spark, f"{folder}/{name}", GROUPS[name][1])
+                running.append(writer.outputMode("update").foreachBatch(merge).start())
+        for streaming in running:
+            streaming.awaitTermination()
+        counted = spark.read.format("delta").load(f"{folder}/by_carrier").selectExpr("sum(flights)").collect()[0][0]
+        assert counted == int(line)
+        say("done")
+        say(" ".join(_print_of(spark.read.format("delta").load(f"{folder}/{name}")) for name in QUERIES))
 
 
-def run_side(broker: MeasuredBroker, side: str, topic: str, records: int, number: int) -> tuple[float, int, float]:
-    """One side over the whole topic: CPU seconds, bytes that the broker sent, seconds. Set-up is not counted."""
-    folder = broker.folder / f"{side}{number}"
-    with child("bench.cases.eight_views", side, broker.bootstrap, topic, str(folder), str(records)) as process:
-        assert process.hear() == "ready"
-        cpu, sent, started = process.cpu_seconds(), broker.bytes_out(topic), time.perf_counter()
-        process.tell("go")
-        assert process.hear() == "done"
-        took = time.perf_counter() - started
-        cpu, sent = process.cpu_seconds() - cpu, broker.bytes_out(topic) - sent
-        process.tell("check")
-        assert process.hear() == "equal"
-    return cpu, sent, took
+def run_side(broker: MeasuredBroker, process: Child, topic: str, records: int) -> tuple[Mapping[str, float], str]:
+    """One side to the end of the topic: CPU seconds, bytes that the broker sent, seconds; and what its tables hold."""
+    cpu, sent, started = process.cpu_seconds(), broker.bytes_out(topic), time.perf_counter()
+    process.tell(str(records))
+    assert process.hear() == "done"
+    took = time.perf_counter() - started
+    cpu, sent = process.cpu_seconds() - cpu, broker.bytes_out(topic) - sent
+    return {CPU: cpu, BYTES: float(sent), SECONDS: took}, process.hear()
 
 
-def _pair(which: int, records: int) -> Callable[[], AbstractContextManager[Pair]]:
-    @contextmanager
-    def opened() -> Iterator[Pair]:
-        from rw_sql.cli.kafka_topics import create_topic
+@contextmanager
+def _open() -> Iterator[Pair]:
+    from rw_sql.cli.kafka_topics import create_topic
 
-        with measured_broker() as broker:
-            create_topic(broker.bootstrap, "flights", PARTITIONS)
-            fill(broker.bootstrap, "flights", records, PARTITIONS)
-            numbers = count()
+    with measured_broker() as broker:
+        create_topic(broker.bootstrap, "flights", PARTITIONS)
+        fill(broker.bootstrap, "flights", 1_000, PARTITIONS)
+        places = {side: str(broker.folder / side) for side in ("ours", "bare")}
+        with (
+            child("bench.cases.eight_views", "ours", broker.bootstrap, "flights", places["ours"]) as ours,
+            child("bench.cases.eight_views", "bare", broker.bootstrap, "flights", places["bare"]) as bare,
+        ):
+            assert (ours.hear(), bare.hear()) == ("ready", "ready")
+            records, expected = 1_000, ""
+
+            def measure(process: Child, *, is_first: bool) -> Callable[[], Mapping[str, float]]:
+                def figures() -> Mapping[str, float]:
+                    nonlocal records, expected
+                    if is_first:
+                        fill(broker.bootstrap, "flights", RECORDS, PARTITIONS, first=records)
+                        records += RECORDS
+                    found, held = run_side(broker, process, "flights", records)
+                    assert is_first or held == expected, "the two sides do not hold the same rows"
+                    expected = held
+                    return found
+
+                return figures
+
             yield Pair(
-                ours=lambda: run_side(broker, "ours", "flights", records, next(numbers))[which],
-                peer=lambda: run_side(broker, "bare", "flights", records, next(numbers))[which],
+                ours=measure(ours, is_first=True),
+                peer=measure(bare, is_first=False),
                 settings={
-                    "records": f"{records:,}, JSON of 80 bytes, {PARTITIONS} partitions",
+                    "records": f"{RECORDS:,} more in each run, JSON of 80 bytes, {PARTITIONS} partitions",
+                    "both": f"{BOTH}; the tables are compared after each run",
                     "ours": "one source, eight views: four of rows, four of groups; from RESUME until all have all",
-                    "peer": "eight queries, availableNow, fetch wait 20 ms, 2 shuffle partitions, groups by MERGE",
+                    "peer": "eight queries, availableNow on their checkpoints, no limit to a batch, groups by MERGE",
                 },
             )
 
-    return opened
+
+def _case(name: str, what: str, unit: str, goal: float) -> Case:
+    return Case(
+        name=name, title=f"eight views on one topic, {what}", peer="eight queries", unit=unit, goal=goal, open=_open
+    )
 
 
 CASES = (
-    Case(
-        name="eight_views_cpu",
-        title="eight views on one topic, CPU time",
-        peer="eight queries of Spark's own",
-        unit="s of CPU",
-        goal=0.5,
-        open=_pair(0, RECORDS),
-        warm_ups=0,
-    ),
-    Case(
-        name="eight_views_bytes",
-        title="eight views on one topic, bytes that the broker sent",
-        peer="eight queries of Spark's own",
-        unit="bytes",
-        goal=0.13,
-        open=_pair(1, RECORDS // 5),
-        runs=1,
-        warm_ups=0,
-    ),
+    _case(CPU, "CPU time", "s of CPU", 0.5),
+    _case(BYTES, "bytes that the broker sent", "bytes", 0.13),
+    _case(SECONDS, "time", "s", 1.0),
 )
 
 
 if __name__ == "__main__":
-    {"ours": _ours, "bare": _bare}[sys.argv[1]](sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))
+    {"ours": _ours, "bare": _bare}[sys.argv[1]](*sys.argv[2:])

@@ -1,26 +1,46 @@
-"""What sources cost that have nothing to read, or must not: CPU time a minute, beside as many idle queries.
+"""What sources cost that have nothing to read, or must not: CPU time a minute, and memory, beside as many idle queries.
 
-``python -m bench.cases.idle {idle | paused | bare} <bootstrap> <folder>`` has them until it is ended.
+``python -m bench.cases.idle {idle | paused | bare} <bootstrap> <folder>`` has them until it is ended; it says how many
+bytes each holds.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from bench.harness import Case, Pair
-from bench.streaming import COLUMNS, SETTINGS, Child, bare_session, child, flights_broker, say
+from bench.streaming import (
+    BOTH,
+    COLUMNS,
+    SETTINGS,
+    Child,
+    bare_flights,
+    bare_session,
+    child,
+    flights_broker,
+    heap_bytes,
+    own_bytes,
+    say,
+)
+from rw_sql.runtime.resting import REST_AFTER_SECONDS
 
 COUNT = 20
-_SECONDS = 20.0
+_SECONDS = 8.0
+_SETTLE_SECONDS = REST_AFTER_SECONDS + 15
+"""Until the jobs of the paused sources rest."""
+
+IDLE, PAUSED, MEMORY = "idle_20", "paused_20", "idle_memory"
 
 
 def _ours(bootstrap: str, folder: str, *, is_paused: bool) -> None:
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
+    spark.sql("SET statement_timeout = '3600s'").collect()
+    before = heap_bytes(spark) + own_bytes()
     for number in range(COUNT):
         spark.sql(
             f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'kafka', topic = 'flights', "
@@ -30,82 +50,71 @@ def _ours(bootstrap: str, folder: str, *, is_paused: bool) -> None:
     spark.sql("FLUSH").collect()
     if is_paused:
         spark.sql("PAUSE ALL SOURCES").collect()
-    time.sleep(5)
-    say("ready")
+    say(str((heap_bytes(spark) + own_bytes() - before) / COUNT))
     sys.stdin.read()
 
 
 def _bare(bootstrap: str, folder: str) -> None:
     spark = bare_session(folder)
+    before = heap_bytes(spark) + own_bytes()
     for number in range(COUNT):
         (
-            spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", bootstrap)
-            .option("subscribe", "flights")
-            .option("startingOffsets", "earliest")
-            .load()
-            .selectExpr("value", "offset")
+            bare_flights(spark, bootstrap, "flights")
+            .select("flight", "delay")
             .writeStream.format("delta")
             .option("checkpointLocation", f"{folder}/checkpoint{number}")
-            .trigger(processingTime="1 second")
             .start(f"{folder}/table{number}")
         )
     for query in spark.streams.active:
         query.processAllAvailable()
-    time.sleep(5)
-    say("ready")
+    say(str((heap_bytes(spark) + own_bytes() - before) / COUNT))
     sys.stdin.read()
 
 
-def _per_minute(process: Child) -> Callable[[], float]:
-    def used() -> float:
-        before, started = process.cpu_seconds(), time.perf_counter()
-        time.sleep(_SECONDS)
-        return (process.cpu_seconds() - before) * 60 / (time.perf_counter() - started)
-
-    return used
+def _per_minute(process: Child) -> float:
+    before, started = process.cpu_seconds(), time.perf_counter()
+    time.sleep(_SECONDS)
+    return (process.cpu_seconds() - before) * 60 / (time.perf_counter() - started)
 
 
-def _pair(side: str) -> Callable[[], AbstractContextManager[Pair]]:
-    @contextmanager
-    def opened() -> Iterator[Pair]:
-        with (
-            flights_broker(1_000) as (bootstrap, folder),
-            child("bench.cases.idle", side, bootstrap, str(folder / side)) as ours,
-            child("bench.cases.idle", "bare", bootstrap, str(folder / "bare")) as bare,
-        ):
-            assert (ours.hear(), bare.hear()) == ("ready", "ready")
-            yield Pair(
-                ours=_per_minute(ours),
-                peer=_per_minute(bare),
-                settings={
-                    "ours": f"{COUNT} sources with a view each, " + ("paused" if side == "paused" else "all read"),
-                    "peer": f"{COUNT} queries from Kafka into Delta, a trigger a second, all read",
-                },
-            )
+@contextmanager
+def _open() -> Iterator[Pair]:
+    with flights_broker(1_000) as (bootstrap, folder), ExitStack() as open_:
+        sides = {
+            side: open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
+            for side in ("idle", "paused", "bare")
+        }
+        held = {side: float(process.hear()) / 1e6 for side, process in sides.items()}
+        time.sleep(_SETTLE_SECONDS)
 
-    return opened
+        def ours() -> Mapping[str, float]:
+            return {IDLE: _per_minute(sides["idle"]), PAUSED: _per_minute(sides["paused"]), MEMORY: held["idle"]}
+
+        def peer() -> Mapping[str, float]:
+            used = _per_minute(sides["bare"])
+            return {IDLE: used, PAUSED: used, MEMORY: held["bare"]}
+
+        yield Pair(
+            ours=ours,
+            peer=peer,
+            settings={
+                "both": f"{BOTH}; no trigger interval, so that a new record is seen at once; 1,000 records, all read",
+                "ours": f"{COUNT} sources with a view each, running, and in another process paused",
+                "peer": f"{COUNT} queries from Kafka, from_json, into Delta",
+                "memory": "the JVM's heap after a collection and the Python process, what the sources add",
+            },
+        )
+
+
+def _case(name: str, title: str, unit: str, goal: float) -> Case:
+    peer = f"{COUNT} idle queries"
+    return Case(name=name, title=f"{COUNT} {title}", peer=peer, unit=unit, goal=goal, open=_open, warm_ups=0)
 
 
 CASES = (
-    Case(
-        name="idle_20",
-        title=f"{COUNT} sources that have nothing to read, CPU time a minute",
-        peer=f"{COUNT} idle queries",
-        unit="s",
-        goal=1.0,
-        open=_pair("idle"),
-        warm_ups=0,
-    ),
-    Case(
-        name="paused_20",
-        title=f"{COUNT} paused sources, CPU time a minute",
-        peer=f"{COUNT} idle queries",
-        unit="s",
-        goal=0.1,
-        open=_pair("paused"),
-        warm_ups=0,
-    ),
+    _case(IDLE, "sources that have nothing to read, CPU time a minute", "s", 1.0),
+    _case(PAUSED, "paused sources, CPU time a minute", "s", 0.1),
+    _case(MEMORY, "sources that have nothing to read, memory of one with its view", "MB", 2.0),
 )
 
 

@@ -6,78 +6,73 @@ line it gets.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bench.harness import Case, Pair
-from bench.streaming import COLUMNS, SETTINGS, SPARK_COLUMNS, Child, bare_session, child, flights_broker, say
+from bench.streaming import (
+    BOTH,
+    COLUMNS,
+    SETTINGS,
+    Child,
+    Watched,
+    bare_flights,
+    bare_session,
+    child,
+    flights_broker,
+    say,
+    wait_until,
+)
 
 RECORDS = 5_000_000
 PARTITIONS = 4
 
 
-def _ours(bootstrap: str, folder: str, records: int) -> None:
-    import pyarrow as pa
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+def _wait(table: Watched, records: int) -> None:
+    wait_until(lambda: table.rows() >= records, f"{table.path} has all records")
 
+
+def _ours(bootstrap: str, folder: str, records: int) -> None:
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
-
-    def rows(path: str) -> int:
-        try:
-            counts = pa.table(DeltaTable(path).get_add_actions(flatten=True)).column("num_records").to_pylist()
-        except TableNotFoundError:
-            return 0
-        return sum(counts)
-
     say("ready")
     for number, _ in enumerate(sys.stdin):
         spark.sql(
             f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'kafka', topic = 'flights', paused = 'true', "
             f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
         ).collect()
-        # A reader, so that the log is filled; it keeps next to nothing.
+        # A reader, so that the log is filled; it keeps nothing.
         spark.sql(f"CREATE MATERIALIZED VIEW v{number} AS SELECT flight FROM s{number} WHERE flight < 0").collect()
         source = spark.sql(f"SELECT id FROM rw_catalog.rw_sources WHERE name = 's{number}'").collect()[0][0]
-        log = f"{folder}/data/{source}/1"
+        log = Watched(f"{folder}/data/{source}/1")
         started = time.perf_counter()
         spark.sql(f"RESUME SOURCE s{number}").collect()
-        while rows(log) < records:
-            time.sleep(0.02)
+        _wait(log, records)
         say(str(time.perf_counter() - started))
         spark.sql(f"DROP SOURCE s{number} CASCADE").collect()
 
 
 def _bare(bootstrap: str, folder: str, records: int) -> None:
-    from pyspark.sql.functions import expr
-
     spark = bare_session(folder)
     say("ready")
     for number, _ in enumerate(sys.stdin):
+        table = Watched(f"{folder}/table{number}")
         started = time.perf_counter()
-        (
-            spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", bootstrap)
-            .option("subscribe", "flights")
-            .option("startingOffsets", "earliest")
-            .option("kafka.fetch.max.wait.ms", "20")
-            .load()
-            .withColumn("row", expr(f"from_json(cast(value as string), '{SPARK_COLUMNS}')"))
-            .select("row.*", "partition", "offset", "timestamp")
+        query = (
+            bare_flights(spark, bootstrap, "flights", "partition", "offset", "timestamp")
             .writeStream.format("delta")
             .option("checkpointLocation", f"{folder}/checkpoint{number}")
-            .trigger(availableNow=True)
-            .start(f"{folder}/table{number}")
-            .awaitTermination()
+            .start(table.path)
         )
-        took = time.perf_counter() - started
-        assert spark.read.format("delta").load(f"{folder}/table{number}").count() == records
-        say(str(took))
+        _wait(table, records)
+        say(str(time.perf_counter() - started))
+        query.stop()
+        shutil.rmtree(table.path)
 
 
 def _throughput(process: Child) -> Callable[[], float]:
@@ -101,8 +96,9 @@ def _open() -> Iterator[Pair]:
                 peer=_throughput(bare),
                 settings={
                     "records": f"{RECORDS:,}, JSON of 80 bytes, {PARTITIONS} partitions",
-                    "ours": "RESUME of a source with one view, until its log has all",
-                    "peer": "readStream, from_json with partition, offset and timestamp, into Delta, availableNow",
+                    "both": BOTH,
+                    "ours": "RESUME of a source with one view, which reads the log meanwhile, until the log has all",
+                    "peer": "readStream, from_json with partition, offset and timestamp, into Delta; all in one batch",
                 },
             )
 

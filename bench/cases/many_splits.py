@@ -122,12 +122,22 @@ def _open_consumer_groups() -> Iterator[Pair]:
         reset = ["--group", "g", "--topic", "wide", "--reset-offsets", "--execute"]
         environment = {**os.environ, "JAVA_TOOL_OPTIONS": ""}
 
+        settings = {
+            "partitions": str(PARTITIONS),
+            "ours": "a statement in an open session, with its preview, every offset checked",
+            "peer": "the command line, less what the start of its JVM takes, as --version takes it",
+        }
+
         def peer(target: str) -> float:
+            started = perf_counter()
+            subprocess.run([*command, "--version"], capture_output=True, check=True, env=environment)
+            start = perf_counter() - started
+            settings["start of its JVM"] = f"{start * 1e3:.0f} ms"
             started = perf_counter()
             told = subprocess.run([*command, *reset, target], capture_output=True, text=True, env=environment)
             if told.returncode != 0 or "Error" in told.stdout:
                 raise NotRunError(f"kafka-consumer-groups failed: {(told.stderr or told.stdout)[-300:]}")
-            return (perf_counter() - started) * 1e3
+            return (perf_counter() - started - start) * 1e3
 
         with _session() as (timed, _):
             timed(
@@ -140,11 +150,7 @@ def _open_consumer_groups() -> Iterator[Pair]:
             yield Pair(
                 ours=lambda: timed(f"INJECT SOURCE OFFSETS s TO {next(targets)}"),
                 peer=lambda: peer(next(kafkas)),
-                settings={
-                    "partitions": str(PARTITIONS),
-                    "ours": "a statement in an open session, with its preview, every offset checked",
-                    "peer": "the command line, a JVM of its own for each call, as it is used",
-                },
+                settings=settings,
             )
     finally:
         stop_broker(folder)
@@ -180,7 +186,7 @@ CASES = (
         title="INJECT into 1,000 partitions of Kafka",
         peer="kafka-consumer-groups --reset-offsets",
         unit="ms",
-        goal=1.0,
+        goal=0.5,
         open=_open_consumer_groups,
     ),
 )

@@ -30,7 +30,8 @@ SPLITS = tuple(f"orders:{number}" for number in range(MANY))
 STATES = {split: f'{{"cluster":"lkc-7x2p","incarnation":"q0B2v3","offset":{at}}}' for at, split in enumerate(SPLITS)}
 
 
-def _source(id: int) -> PutObject:
+def source(id: int) -> PutObject:
+    """A source of Kafka's with this id."""
     name = f"source_{id}"
     definition = (
         f"CREATE SOURCE {name} (id BIGINT, at TIMESTAMPTZ) WITH (connector = 'kafka', topic = 'orders', "
@@ -42,7 +43,8 @@ def _source(id: int) -> PutObject:
     )
 
 
-def _commit(metastore: Metastore, *changes: Change) -> None:
+def commit(metastore: Metastore, *changes: Change) -> None:
+    """Commits these changes as one operation."""
     operation = Operation(kind="BENCH", statement="bench", objects=("bench",), changes=changes, actor="bench")
     metastore.commit(operation, based_on=metastore.snapshot())
 
@@ -52,9 +54,9 @@ def metastore_of(sources: int, splits: int = 0) -> Iterator[Metastore]:
     warehouse = mkdtemp(prefix="rw_sql_bench_")
     try:
         metastore = Metastore.open(warehouse)
-        _commit(metastore, *(_source(id) for id in range(1, sources + 1)))
+        commit(metastore, *(source(id) for id in range(1, sources + 1)))
         if splits:
-            _commit(metastore, AssignSplits(fragment="1", splits=SPLITS), PutSplitStates(fragment="1", states=STATES))
+            commit(metastore, AssignSplits(fragment="1", splits=SPLITS), PutSplitStates(fragment="1", states=STATES))
         yield metastore
     finally:
         shutil.rmtree(warehouse)
@@ -75,7 +77,7 @@ def _ddl(sources: int, splits: int = 0) -> Callable[[], AbstractContextManager[P
     def opened() -> Iterator[Pair]:
         with metastore_of(sources, splits) as metastore:
             yield Pair(
-                ours=lambda: _median(lambda: _commit(metastore, _source(metastore.snapshot().next_id))),
+                ours=lambda: _median(lambda: commit(metastore, source(metastore.snapshot().next_id))),
                 settings={"sources": str(sources), "split states": str(splits), "commits per run": str(REPEATS)},
             )
 
@@ -85,7 +87,7 @@ def _ddl(sources: int, splits: int = 0) -> Callable[[], AbstractContextManager[P
 @contextmanager
 def _open_inject() -> Iterator[Pair]:
     with metastore_of(10, MANY) as metastore:
-        yield Pair(ours=lambda: _timed(lambda: _commit(metastore, PutSplitStates(fragment="1", states=STATES))))
+        yield Pair(ours=lambda: _timed(lambda: commit(metastore, PutSplitStates(fragment="1", states=STATES))))
 
 
 @contextmanager
@@ -96,7 +98,7 @@ def _open_reset() -> Iterator[Pair]:
         PutSplitStates(fragment="1", states=STATES),
     )
     with metastore_of(10, MANY) as metastore:
-        yield Pair(ours=lambda: _timed(lambda: _commit(metastore, *reset)))
+        yield Pair(ours=lambda: _timed(lambda: commit(metastore, *reset)))
 
 
 @contextmanager
@@ -112,7 +114,7 @@ def _open_snapshot() -> Iterator[Pair]:
         reader = Metastore.open(str(Path(metastore.directory).parent))
 
         def look() -> float:
-            _commit(metastore, _source(metastore.snapshot().next_id))
+            commit(metastore, source(metastore.snapshot().next_id))
             return _timed(reader.snapshot)
 
         yield Pair(ours=lambda: median(look() for _ in range(REPEATS)))

@@ -13,13 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
-
-import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from bench.harness import Case, NotRunError, Pair
+from bench.streaming import Watched
 from rw_sql.errors import SqlError
 
 PARTITIONS = 200
@@ -84,6 +80,7 @@ def _reading(which: str, bootstrap: str, folder: Path) -> Iterator[Callable[[], 
     place.mkdir()
     command = [sys.executable, "-m", "bench.cases.wide_topic", which, bootstrap, topic, str(place)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    table = Watched(_table(which, str(place)))
     read = 0
 
     def arrive() -> float:
@@ -91,10 +88,10 @@ def _reading(which: str, bootstrap: str, folder: Path) -> Iterator[Callable[[], 
         started = time.perf_counter()
         produce(bootstrap, topic, records)
         read += PARTITIONS
-        while _rows(_table(which, str(place))) < read:
+        while table.rows() < read:
             if process.poll() is not None or time.perf_counter() - started > _SECONDS:
                 raise NotRunError(f"the reader ({which}) has not read {read} records in {_SECONDS:g} s")
-            time.sleep(0.02)
+            time.sleep(0.005)
         return time.perf_counter() - started
 
     try:
@@ -102,14 +99,6 @@ def _reading(which: str, bootstrap: str, folder: Path) -> Iterator[Callable[[], 
     finally:
         process.terminate()
         process.wait(30)
-
-
-def _rows(table: str) -> int:
-    try:
-        counts: Any = pa.table(DeltaTable(table).get_add_actions(flatten=True)).column("num_records").to_pylist()
-    except TableNotFoundError:
-        return 0
-    return sum(count or 0 for count in counts)
 
 
 @contextmanager

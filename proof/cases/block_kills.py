@@ -5,28 +5,16 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import rw_sql
-from proof.cases.undo_sequences import SPARK_SETTINGS
 from proof.harness import Facts, Proof
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from tests.integration.attached import AttachedSession
+from proof.live import attached, broker
 from tests.integration.test_block_kills import AFTER, BEFORE, kill_at
 
 
 def _check(seed: int, folder: Path) -> Facts:
     points = [*BEFORE, *AFTER]
     random.Random(seed).shuffle(points)
-    broker = start_broker(folder / "broker", port=0)
-    try:
-        spark = rw_sql.connect(str(folder / "first"), config=SPARK_SETTINGS)
-        rw_sql.detach(spark)
-        session = AttachedSession(spark, str(folder / "warehouse"))
-        try:
-            kill_at(points, session, broker.bootstrap, f"block-{seed}")
-        finally:
-            session.detach()
-    finally:
-        stop_broker(folder / "broker")
+    with attached(folder / "warehouse") as session:
+        kill_at(points, session, broker().bootstrap, f"block-{seed}")
     return {"blocks killed": len(points)}
 
 

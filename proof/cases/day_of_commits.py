@@ -7,12 +7,14 @@ from pathlib import Path
 
 from proof.course import Course, resident_mb
 from proof.harness import Facts, Proof
+from rw_sql.runtime import table_files
 from rw_sql.runtime.log_upkeep import Retention
 from tests.runtime.tended import TendedLog
 
 COMMITS = 20_000
 _AN_HOUR = 1_000
 _KEPT_HOURS = 5
+_A_MINUTE_SECONDS = 0.25  # in which about as many are made as in a minute of _AN_HOUR
 _SAMPLE_EVERY = 20
 _ROWS = 50
 
@@ -22,6 +24,7 @@ def _check(seed: int, folder: Path) -> Facts:
     view = log.view("v")
     log.retention = Retention(seconds=_KEPT_HOURS * 3600.0)
     upkeep = log.upkeep()
+    table_files.COMMITS_GRACE_SECONDS = _A_MINUTE_SECONDS
     upkeep.clock = lambda: (log.hour + 1) * 3600.0
     course = Course()
     began = time.monotonic()

@@ -6,9 +6,8 @@ import random
 from pathlib import Path
 
 import rw_sql
-from proof.cases.undo_sequences import SPARK_SETTINGS
 from proof.harness import Facts, Proof
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from proof.live import broker, spark
 from rw_sql.runtime import owner
 from tests.integration.schedules import Schedule
 
@@ -17,14 +16,11 @@ _STEPS = 25
 
 def _check(seed: int, folder: Path) -> Facts:
     owner.DISCOVERY_SECONDS = 0.5
-    broker = start_broker(folder / "broker", port=0)
+    warehouse = str(folder / "warehouse")
     try:
-        spark = rw_sql.connect(str(folder / "first"), config=SPARK_SETTINGS)
-        rw_sql.detach(spark)
-        warehouse = str(folder / "warehouse")
-        return Schedule(spark, warehouse, broker.bootstrap, f"schedule-{seed}", random.Random(seed)).run(_STEPS)
+        return Schedule(spark(), warehouse, broker().bootstrap, f"schedule-{seed}", random.Random(seed)).run(_STEPS)
     finally:
-        stop_broker(folder / "broker")
+        rw_sql.detach(spark())
 
 
 PROOF = Proof(

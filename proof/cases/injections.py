@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import shutil
 import tempfile
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-import rw_sql
 from proof.harness import Facts, Proof
-from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
+from proof.live import attached, broker
 from rw_sql.runtime import owner
 from tests.integration.attached import AttachedSession
-from tests.integration.conftest import SPARK_SETTINGS
 from tests.integration.injections import MovedSource, drawn
 
 SCENARIOS = 200
@@ -22,32 +20,23 @@ A_SEED = 4
 
 
 @cache
-def _session() -> tuple[AttachedSession, BrokerInfo]:
-    """The one session and broker of this process; compacted topics are cleaned at once."""
-    folder = Path(tempfile.mkdtemp(prefix="injections-"))
-    broker = start_broker(folder / "broker", port=0, extra={"log.cleaner.backoff.ms": "200"})
+def _session() -> AttachedSession:
+    """The one session of all seeds, ended with this process."""
     owner.DISCOVERY_SECONDS = 0.5
-    spark = rw_sql.connect(str(folder / "first"), config=SPARK_SETTINGS)
-    rw_sql.detach(spark)
-    session = AttachedSession(spark, str(folder / "warehouse"))
+    ending = ExitStack()
+    folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="injections-", ignore_cleanup_errors=True))
+    session = ending.enter_context(attached(Path(folder)))
     session.allow_unsafe()
-
-    @atexit.register
-    def end() -> None:
-        session.detach()
-        spark.stop()
-        stop_broker(folder / "broker")
-        shutil.rmtree(folder, ignore_errors=True)
-
-    return session, broker
+    atexit.register(ending.close)
+    return session
 
 
 def _check(number: int, folder: Path) -> Facts:
-    session, broker = _session()
+    session = _session()
     facts = {"scenarios": 0, "moves": 0, "rows read": 0, "duplicates": 0, "gaps": 0}
 
     for scenario in drawn(number, A_SEED):
-        source = MovedSource(session, broker.bootstrap, folder, f"p{number}_{facts['scenarios']}", scenario)
+        source = MovedSource(session, broker().bootstrap, folder, f"p{number}_{facts['scenarios']}", scenario)
         total = source.run()
         source.drop()
         facts["scenarios"] += 1

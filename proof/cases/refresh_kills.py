@@ -8,7 +8,7 @@ from pathlib import Path
 from proof.harness import Facts, Proof
 from tests.crash.refreshes import POINTS, RECOVERY_POINTS, KilledRefresh
 
-LARGE = 3
+LARGE = 2
 _KILLS = 5
 
 
@@ -34,6 +34,6 @@ PROOF = Proof(
     "the state IDLE, and at the start of the table's job. What was not staged to its end is refreshed anew. Then the "
     "table and the views are compared with the upstream, row by row, and the change feed of the table is counted: it "
     f"has the rows that differ and no others. The first {LARGE} seeds have 1,000,000 rows, the others 40,000.",
-    seeds=range(12),
+    seeds=range(8),
     check=_check,
 )

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import rw_sql
 from proof.harness import Facts, Proof
-from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from tests.integration.attached import AttachedSession
+from proof.live import attached, broker
 from tests.integration.undoing import undo_all
 
 LENGTH = 8
-SPARK_SETTINGS = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.driver.memory": "1g"}
 
 
 def _check(seed: int, folder: Path) -> Facts:
-    broker = start_broker(folder / "broker", port=0)
-    try:
-        spark = rw_sql.connect(str(folder / "first"), config=SPARK_SETTINGS)
-        rw_sql.detach(spark)
-        session = AttachedSession(spark, str(folder / "warehouse"))
-        try:
-            return undo_all(session, broker.bootstrap, f"undo-{seed}", seed=seed, length=LENGTH)
-        finally:
-            session.detach()
-    finally:
-        stop_broker(folder / "broker")
+    with attached(folder / "warehouse") as session:
+        return undo_all(session, broker().bootstrap, f"undo-{seed}", seed=seed, length=LENGTH)
 
 
 PROOF = Proof(

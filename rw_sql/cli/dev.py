@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from rw_sql.errors import FILE_UNREADABLE, UNDEFINED_COLUMN, SqlError
+from rw_sql.errors import FILE_UNREADABLE, UNDEFINED_COLUMN, UPSTREAM_UNREACHABLE, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER = "rw_kafka"
 DEFAULT_BROKER = "127.0.0.1:9092"
+ANSWER_SECONDS = 10.0
+"""How long a broker is waited for."""
 
 dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
 kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")
@@ -192,12 +194,19 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 
 def _bootstrap(folder: Path, broker: str | None) -> str:
-    if broker is not None:
-        return broker
+    """The address of a broker that answers. Raises SqlError UPSTREAM_UNREACHABLE where none does."""
     from rw_sql.cli.kafka_broker import is_running
+    from rw_sql.cli.kafka_topics import answering_cluster
 
-    info = is_running(folder)
-    return info.bootstrap if info else DEFAULT_BROKER
+    info = is_running(folder) if broker is None else None
+    at = broker or (info.bootstrap if info else DEFAULT_BROKER)
+    if answering_cluster(at, ANSWER_SECONDS) is None:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f"no broker answers at {at}",
+            hint="rw-sql dev kafka start starts one; --broker names another",
+        )
+    return at
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -97,5 +97,5 @@ def fmt_command(
     files: Annotated[list[str], typer.Argument(metavar="FILES|-", help="SQL files; - is standard input.")],
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if a file would change.")] = False,
 ) -> None:
-    """Write the statements of SQL files in canonical form."""
+    """Rewrite SQL files with their statements in canonical form; - goes to standard output. Needs no Spark."""
     raise typer.Exit(run_fmt(files, check=check))

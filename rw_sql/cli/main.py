@@ -42,8 +42,24 @@ app = _App(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="RisingWave-style sources as a SQL dialect inside PySpark.",
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        import rw_sql
+
+        typer.echo(f"rw-sql {rw_sql.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """RisingWave-style sources as a SQL dialect inside PySpark."""
 
 
 @app.command()

@@ -30,7 +30,9 @@ _Output = Annotated[str, typer.Option("--output", "-o", metavar="FORM", help="ta
 _ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
 _Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Kept in the log of operations.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Go ahead with what --allow names, without asking.")]
+_Yes = Annotated[
+    bool, typer.Option("--yes", help="Go ahead without asking; inject-offsets as far as --allow names the loss.")
+]
 _Confirm = Annotated[
     list[str] | None, typer.Option("--confirm", metavar="TOKEN", help="Confirm the request refused with this token.")
 ]
@@ -247,13 +249,24 @@ def export_offsets(
     form: Annotated[str, typer.Option("--form", help="map, connect, csv, rpk or spark.")] = "map",
     group: Annotated[str | None, typer.Option("--group", help="The first of four columns of csv.")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", help="Where to; standard output by default.")] = None,
+    fragment: Annotated[
+        str | None, typer.Option("--fragment", help="Which reader's, of a source that is not shared: mv-9:7.")
+    ] = None,
     warehouse: _Warehouse = None,
     show_sql: _ShowSql = False,
 ) -> None:
     """The next offsets of SHOW SOURCE SPLITS, as another tool takes them."""
     from rw_sql.cli.source_run import export
 
-    export(source_name(source), form=form, group=group, file=file, warehouse=warehouse, is_shown=show_sql)
+    export(
+        source_name(source),
+        form=form,
+        group=group,
+        file=file,
+        fragment=fragment,
+        warehouse=warehouse,
+        is_shown=show_sql,
+    )
 
 
 @source_app.command()

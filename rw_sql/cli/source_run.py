@@ -12,12 +12,14 @@ from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
 from rw_sql.plan.offset_files import FORMS, write_offsets
-from rw_sql.plan.splits import ORPHAN
+from rw_sql.plan.splits import ORPHAN, OTHER_CLUSTER, RECREATED
 from rw_sql.results import read_rows
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import Explain, ShowSourceSplits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pyspark.sql import DataFrame
 
     from rw_sql.session import StatementText
@@ -69,8 +71,44 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in row.items()}
 
 
+def offsets_of(
+    rows: Iterable[Mapping[str, Any]], name: str, fragment: str | None
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Where a source stands, of the rows of SHOW SOURCE SPLITS, and what about it whoever exports it should know.
+
+    Raises SqlError where it stands nowhere, and where several readers stand at different offsets and ``fragment`` names
+    none of them.
+    """
+    standing = [row for row in rows if row["next"] is not None and row["status"] != ORPHAN]
+    readers = sorted({row["fragment"] for row in standing})
+    if fragment is not None:
+        if readers and fragment not in readers:
+            raise SqlError(INVALID_OPTION, f"--fragment is one of {', '.join(readers)}, not {fragment!r}")
+        standing = [row for row in standing if row["fragment"] == fragment]
+    offsets: dict[str, int] = {}
+    for row in standing:
+        if offsets.setdefault(row["split"], row["next"]) != row["next"]:
+            raise SqlError(
+                SPLITS_UNKNOWN,
+                f'source "{name}" has no position of its own: {", ".join(readers)} read it, each by itself',
+                hint=f"--fragment {readers[0]}",
+            )
+    if not offsets:
+        raise SqlError(SPLITS_UNKNOWN, f'source "{name}" has no position yet', hint=f"rw-sql source show -s {name}")
+    strange = [row for row in standing if row["status"] in (RECREATED, OTHER_CLUSTER)]
+    notes = (f"{row['split']} is {row['status']}: {row['next']} is no offset of it" for row in strange)
+    return offsets, tuple(dict.fromkeys(notes))
+
+
 def export(
-    name: Name, *, form: str, group: str | None, file: str | None, warehouse: str | None, is_shown: bool
+    name: Name,
+    *,
+    form: str,
+    group: str | None,
+    file: str | None,
+    fragment: str | None,
+    warehouse: str | None,
+    is_shown: bool,
 ) -> None:
     """Writes where a source stands in a form of another tool. Raises SqlError where it stands nowhere."""
     if form not in FORMS:
@@ -82,10 +120,10 @@ def export(
         print(f"{text};")
         return
     with spark_for(warehouse, run_jobs=False) as spark:
-        rows = spark.sql(text).collect()
-    offsets = {row["split"]: row["next"] for row in rows if row["next"] is not None and row["status"] != ORPHAN}
-    if not offsets:
-        raise SqlError(SPLITS_UNKNOWN, f'source "{name.last}" has no position yet', hint=text)
+        rows = [row.asDict() for row in spark.sql(text).collect()]
+    offsets, notes = offsets_of(rows, name.last, fragment)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     try:
         made = write_offsets(form, offsets, group=group)
     except ValueError as error:

@@ -37,6 +37,23 @@ def connection_sink(kind: str) -> str:
     return _sinks()[kind]
 
 
+def place_of(kind: str, key: str) -> str | None:
+    """Where an option belongs that a connection of this type does not take, as a hint says it; None where nowhere."""
+    for other in connection_types():
+        known = connection_spec(other).option(key)
+        if known is not None and known.is_of_connection:
+            return f"it is one of connections of type '{other}'"
+    sources = [spec for name in connector_names() if not (spec := connector(name).spec).is_batch]
+    sinks = [sink_connector(name).spec for name in sink_connector_names()]
+    for option in (option for spec in sources if spec.name == kind for option in spec.options.values()):
+        if option.key == key and option.connection_key is not None:
+            return f'did you mean "{option.connection_key}"?'
+    for user, specs in (("source", sources), ("sink", sinks)):
+        if any((spec.connection_kind or spec.name) == kind and spec.option(key) is not None for spec in specs):
+            return f"it belongs to the {user}: CREATE {user.upper()} … WITH (…)"
+    return None
+
+
 def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
     """Whether a connection's options fit together. Reaches nobody. Raises OptionError."""
     spec = connection_spec(kind)

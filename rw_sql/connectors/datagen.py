@@ -6,17 +6,17 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors import codec
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.spec import check_option_values, load_spec
-from rw_sql.errors import NOT_SUPPORTED, UNKNOWN_SPLIT, SqlError
+from rw_sql.errors import UNKNOWN_SPLIT, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import GroupOffsets, UpstreamWatch
+    from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.spec import ConnectorSpec
 
 CLUSTER = "datagen"
@@ -26,17 +26,15 @@ ENDLESS = 2**62
 _SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 
 
-class DatagenConnector:
+class DatagenConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
+
+    other_targets = "TO EARLIEST, TO OFFSET or TO TIMESTAMP"
 
     @property
     def spec(self) -> ConnectorSpec:
         """The options of ``sources/datagen.toml``."""
         return load_spec("datagen")
-
-    def is_shareable(self) -> bool:
-        """Readers share one ingest."""
-        return self.spec.is_shareable
 
     def check_options(self, options: Mapping[str, str]) -> None:
         """Whether the options fit together, as far as that can be told without the columns."""
@@ -91,40 +89,6 @@ class DatagenConnector:
             made[split] = min(max(0, -((index - row) // plan.splits)), ENDLESS if end is None else end)
         return made
 
-    def sparse_topics(
-        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
-    ) -> Mapping[str, str]:
-        """None: every offset is a row."""
-        return {}
-
-    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """None: a row is made when it is read."""
-        return {}
-
-    def group_offsets(
-        self,
-        options: Mapping[str, str],
-        group: str,
-        splits: Sequence[str],
-        *,
-        timeout: float = RESOLVE_TIMEOUT_SECONDS,
-    ) -> GroupOffsets:
-        """Raises SqlError NOT_SUPPORTED: nobody else reads generated rows."""
-        raise SqlError(
-            NOT_SUPPORTED,
-            "a datagen source has no consumer groups",
-            hint="name the offsets with VALUES, or use TO EARLIEST, TO OFFSET or TO TIMESTAMP",
-        )
-
-    def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """0, or the end where ``scan.startup.mode`` says latest and there is one."""
-        mode = (self.spec.value(options, "scan.startup.mode") or "earliest").strip().lower()
-        return split.end if mode == "latest" and not split.is_endless else split.start
-
-    def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """None: rows are not asked for by time at the start."""
-        return None
-
     def split_topic(self, split: str) -> str:
         """How many splits there are: splits of different numbers deal the rows differently."""
         return split.partition("-")[0]
@@ -134,10 +98,6 @@ class DatagenConnector:
         from rw_sql.connectors import datagen_plan
 
         return (str(datagen_plan.split_count(self.spec, options)),)
-
-    def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """None: rows are made from the options alone."""
-        return None
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """``4-0``; a bare number stands for the split of that number. Raises SqlError UNKNOWN_SPLIT."""
@@ -155,14 +115,6 @@ class DatagenConnector:
                 hint=f"its splits are '{count}-0' to '{count}-{count - 1}'",
             )
         return f"{int(match[1])}-{int(match[2])}"
-
-    def encode_state(self, state: SplitState) -> str:
-        """The state as JSON, keys sorted."""
-        return codec.encode_state(state)
-
-    def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON or from a bare number."""
-        return codec.decode_state(split, text)
 
     def read_stream(
         self,
@@ -206,7 +158,3 @@ class DatagenConnector:
     def write_positions(self, positions: Mapping[str, int]) -> str:
         """``{"4-0":5}``."""
         return json.dumps(dict(positions), separators=(",", ":"))
-
-    def spark_packages(self) -> tuple[str, ...]:
-        """None: the reader is Python."""
-        return ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
@@ -161,7 +162,7 @@ def _field(options: Mapping[str, str], name: str, path: str, type_text: str, spe
     if kind in _NUMBERS:
         return _with_range(plan, options, path, bare, arguments)
     if kind == "TEXT":
-        return _changed(plan, length=_text_length(options, path, arguments))
+        return replace(plan, length=_text_length(options, path, arguments))
     if kind in ("DATE", "TIMESTAMP", "TIMESTAMPTZ"):
         return _with_times(plan, options, path, spec)
     return plan
@@ -192,7 +193,7 @@ def _with_range(
         raise _wrong(f"{path}.{words[0]}", f"must not be greater than {path}.{words[1]}: '{low}' and '{high}'")
     unit = 10**scale
     is_whole = plan.kind in ("INTEGER", "NUMERIC")
-    return _changed(
+    return replace(
         plan,
         scale=scale,
         low=int(low * unit) if is_whole else float(low),
@@ -219,7 +220,7 @@ def _with_times(plan: FieldPlan, options: Mapping[str, str], path: str, spec: Co
         base = None
     else:
         base = microseconds(spec.value(options, "datagen.origin") or "1970-01-01", "datagen.origin")
-    return _changed(plan, base_us=base, past_us=int(past * 1e6))
+    return replace(plan, base_us=base, past_us=int(past * 1e6))
 
 
 def _text_length(options: Mapping[str, str], path: str, arguments: tuple[int, ...]) -> int:
@@ -240,12 +241,6 @@ def _number(options: Mapping[str, str], key: str) -> Decimal | None:
         return Decimal(options[key].strip())
     except InvalidOperation as error:
         raise _wrong(key, f"must be a number, not {quoted(options[key])}") from error
-
-
-def _changed(plan: FieldPlan, **fields: int | float | None) -> FieldPlan:
-    from dataclasses import replace
-
-    return replace(plan, **fields)  # type: ignore[arg-type]
 
 
 def _type_parts(text: str) -> tuple[str, tuple[int, ...]]:

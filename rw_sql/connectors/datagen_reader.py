@@ -54,16 +54,16 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._began: tuple[float, dict[str, int]] | None = None
         self._is_frozen_at: float | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, int]:
         return self._positions
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._max_rows)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         self._is_frozen_at = time.monotonic()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         splits = list(start)
         begin = np.fromiter(start.values(), dtype=np.int64, count=len(splits))
         left = np.maximum(self._ends(splits, start) - begin, 0)
@@ -136,7 +136,7 @@ class DatagenDataSource(DataSource):
     def schema(self) -> str:
         return _SCHEMA
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return DatagenStreamReader(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors import codec, kafka_properties, kafka_reader, kafka_secrets
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors import kafka_properties, kafka_reader, kafka_secrets
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import (
     INVALID_PROPERTY,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import GroupOffsets, UpstreamWatch
+    from rw_sql.connectors.base import GroupOffsets, SplitState, UpstreamWatch
     from rw_sql.connectors.kafka_fetch import KafkaFetcher
     from rw_sql.connectors.spec import ConnectorSpec
 
@@ -32,17 +33,13 @@ _TIME = "scan.startup.timestamp.millis"
 _TIMES_SECONDS = 2.0
 
 
-class KafkaConnector:
+class KafkaConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
     @property
     def spec(self) -> ConnectorSpec:
         """The options of ``sources/kafka.toml``."""
         return load_spec("kafka")
-
-    def is_shareable(self) -> bool:
-        """Kafka readers share one ingest."""
-        return self.spec.is_shareable
 
     def check_options(self, options: Mapping[str, str]) -> None:
         """Whether the options fit together. Reaches no broker."""
@@ -65,9 +62,6 @@ class KafkaConnector:
                 hint="set scan.startup.mode to timestamp",
             )
         kafka_properties.check_security(options)
-
-    def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Nothing to check: a record's value is decoded, whatever the columns are."""
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """Lists the topics' partitions with their first and end offsets."""
@@ -206,14 +200,6 @@ class KafkaConnector:
                 hint=f"a split is named topic:partition, as '{topics[0]}:0'",
             )
         return kafka_reader.split_id(topic, int(number))
-
-    def encode_state(self, state: SplitState) -> str:
-        """The state as JSON, keys sorted."""
-        return codec.encode_state(state)
-
-    def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON or from a bare number."""
-        return codec.decode_state(split, text)
 
     def read_stream(
         self,

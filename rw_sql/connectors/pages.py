@@ -166,6 +166,7 @@ def _row(option: OptionSpec) -> tuple[str, ...]:
         *(["secret"] if option.is_secret else []),
         *(["safe"] if option.is_alterable else []),
         *(["connection"] if option.is_of_connection else []),
+        *([f"connection, as `{option.connection_key}`"] if option.connection_key else []),
     ]
     default = "" if option.default is None else f"`{option.default}`"
     return f"`{option.key}`", _values(option), default, ", ".join(marks), option.doc
@@ -177,7 +178,7 @@ def _names(spec: ConnectorSpec) -> list[str]:
         for option in spec.options.values()
         if (java := option.java or (option.spark or "").removeprefix("kafka.")) or option.client
     ]
-    if spec.is_batch or not any(client for _, client, _ in rows):
+    if not any(java for _, _, java in rows):
         return []
     return [
         "## What the clients call them",

@@ -92,13 +92,13 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._look_at = time.monotonic() + (self._poll_seconds or 0)
         self._is_frozen = False
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         return self._last
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         self._is_frozen = True
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if start["batch"] != self._last["batch"]:
             return self._last  # asked again for the batch that was given last
         if not self._left and self._poll_seconds is not None and not self._is_frozen:
@@ -137,7 +137,7 @@ class RangeDataSource(DataSource):
     def schema(self) -> str:
         return "_rw_split string"
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return RangeStreamReader(self.options)
 
 

@@ -8,24 +8,18 @@ batch is read by ``read_batch``, as a view's history and ``SELECT … FROM sourc
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors import codec
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState
-from rw_sql.connectors.spec import check_option_values
-from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.connectors.plain import PlainConnector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.connectors.base import GroupOffsets, Upstream, UpstreamSplit, UpstreamWatch
-    from rw_sql.connectors.spec import ConnectorSpec
-
-MODE = "scan.startup.mode"
+    from rw_sql.connectors.base import SplitState
 
 MOST_RECORDS = 400_000
 """The most records of a batch, where nobody says."""
@@ -73,7 +67,7 @@ class Stretch:
     is_whole: bool = False
 
 
-class RangedConnector(ABC):
+class RangedConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector` for what each method promises.
 
     ``offsets_per_record`` is how many offsets a record takes up about: files count bytes. Without ``has_small_batches``
@@ -84,15 +78,6 @@ class RangedConnector(ABC):
     offsets_per_record = 1
     has_small_batches = True
     poll_seconds: float | None = 1.0
-
-    @property
-    @abstractmethod
-    def spec(self) -> ConnectorSpec:
-        """The options it takes: ``parse_spec`` of a TOML text."""
-
-    @abstractmethod
-    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """All splits with their bounds. The upstream's faults are told, never raised."""
 
     @abstractmethod
     def read_batch(
@@ -133,63 +118,6 @@ class RangedConnector(ABC):
         """Always: one reader serves all views."""
         return True
 
-    def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options are those of the spec."""
-        check_option_values(self.spec, options)
-
-    def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Whether the options fit the columns; by default they do."""
-        return
-
-    def offsets_at(
-        self,
-        options: Mapping[str, str],
-        milliseconds: int,
-        splits: Sequence[str],
-        *,
-        timeout: float = RESOLVE_TIMEOUT_SECONDS,
-    ) -> Mapping[str, int]:
-        """Raises SqlError NOT_SUPPORTED: its records are not found by time."""
-        raise SqlError(
-            NOT_SUPPORTED,
-            f"a {self.spec.name} source cannot be asked for a time",
-            hint="name the offsets with VALUES, or use TO EARLIEST, TO LATEST or TO OFFSET",
-        )
-
-    def sparse_topics(
-        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
-    ) -> Mapping[str, str]:
-        """None: every offset is a record."""
-        return {}
-
-    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """None."""
-        return {}
-
-    def group_offsets(
-        self,
-        options: Mapping[str, str],
-        group: str,
-        splits: Sequence[str],
-        *,
-        timeout: float = RESOLVE_TIMEOUT_SECONDS,
-    ) -> GroupOffsets:
-        """Raises SqlError NOT_SUPPORTED: there are no consumer groups."""
-        raise SqlError(
-            NOT_SUPPORTED,
-            f"a {self.spec.name} source has no consumer groups",
-            hint="name the offsets with VALUES, or use TO EARLIEST, TO LATEST or TO OFFSET",
-        )
-
-    def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The split's start, or its end where ``scan.startup.mode`` is one of the options and says latest."""
-        mode = self.spec.value(options, MODE) if self.spec.option(MODE) else None
-        return split.end if (mode or "").strip().lower() == "latest" and not split.is_endless else split.start
-
-    def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """None: reading does not begin at a time."""
-        return None
-
     def split_topic(self, split: str) -> str:
         """The empty text: all splits belong together."""
         return ""
@@ -198,21 +126,9 @@ class RangedConnector(ABC):
         """What :meth:`split_topic` says of all splits."""
         return ("",)
 
-    def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """None: reading itself finds out whether a split is another one."""
-        return None
-
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The id as it is written."""
         return written
-
-    def encode_state(self, state: SplitState) -> str:
-        """The state as JSON, keys sorted."""
-        return codec.encode_state(state)
-
-    def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON or from a bare number."""
-        return codec.decode_state(split, text)
 
     def read_stream(
         self,
@@ -245,10 +161,6 @@ class RangedConnector(ABC):
     def write_positions(self, positions: Mapping[str, int]) -> str:
         """The entry that :meth:`read_positions` reads."""
         return batch_offset(0, {split: (at, at) for split, at in positions.items()})
-
-    def spark_packages(self) -> tuple[str, ...]:
-        """None: the reader is Python."""
-        return ()
 
 
 class PythonConnector(RangedConnector):

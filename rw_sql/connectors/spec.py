@@ -79,7 +79,8 @@ class OptionSpec:
     """One option. ``client`` and ``spark`` are its names in the connector's own client and in Spark's reader.
 
     ``java`` is where the Java client has it, where that is no plain renaming.
-    ``is_of_connection``: CREATE CONNECTION takes it too.
+    ``is_of_connection``: CREATE CONNECTION takes it too. ``connection_key`` is what a connection calls it that gives it
+    under another name; such a connection's type is described elsewhere.
     ``is_alterable``: RisingWave's ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET may change every option.
     ``is_ignored``: accepted so that a definition moves unchanged, heeded by nothing here.
     ``also`` are names that other systems give it: never accepted, first in the hint. ``instead`` are other options that
@@ -94,6 +95,7 @@ class OptionSpec:
     is_secret: bool = False
     is_alterable: bool = False
     is_of_connection: bool = False
+    connection_key: str | None = None
     is_ignored: bool = False
     client: str | None = None
     spark: str | None = None
@@ -359,6 +361,7 @@ _OPTION_WORDS = {
     "secret",
     "alterable",
     "connection",
+    "connection_key",
     "ignored",
     "client",
     "spark",
@@ -385,6 +388,7 @@ def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
         is_secret=table.get("secret", False),
         is_alterable=table.get("alterable", False),
         is_of_connection=table.get("connection", False),
+        connection_key=table.get("connection_key"),
         is_ignored=table.get("ignored", False),
         client=table.get("client"),
         spark=table.get("spark"),

@@ -15,10 +15,12 @@ from rw_sql.plan.history import History, SplitHistory, same_life
 from rw_sql.plan.lower_source import require_upstream
 from rw_sql.plan.options import source_options
 from rw_sql.plan.parameters import NO_LIMIT
+from rw_sql.plan.position_requests import history_ground
 from rw_sql.plan.ranges import total, within, without
-from rw_sql.plan.requests import Asking, history_ground, look, offsets_at
+from rw_sql.plan.requests import Asking
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.plan.startup import MODE, TIME, without_startup
+from rw_sql.plan.upstream_requests import look, offsets_at
 from rw_sql.syntax.statements import ConnectionValue, NumberValue, Option, SecretValue
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.options import PlannedOptions
+    from rw_sql.plan.position_requests import Positions
     from rw_sql.plan.ranges import LogPiece, Spans
-    from rw_sql.plan.requests import Positions
     from rw_sql.syntax.statements import CreateMaterializedView
 
 RATE_LIMIT = "backfill_rate_limit"

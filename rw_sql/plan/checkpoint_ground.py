@@ -17,8 +17,9 @@ from rw_sql.errors import (
 )
 from rw_sql.plan.checkpoint_requests import CheckpointLook, file_lists, look_at_checkpoint, look_at_table
 from rw_sql.plan.options import options_of, visible
-from rw_sql.plan.requests import Asking, look_closely
+from rw_sql.plan.requests import Asking
 from rw_sql.plan.source_checks import require_secret
+from rw_sql.plan.upstream_requests import look_closely
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

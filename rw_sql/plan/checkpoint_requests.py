@@ -10,6 +10,7 @@ from rw_sql.checkpoints.checkpoint import Checkpoint
 from rw_sql.checkpoints.delta_table import DeltaTable, VersionRows
 from rw_sql.checkpoints.file_lists import FileLists
 from rw_sql.checkpoints.journal import JournalEntry
+from rw_sql.plan.asking import ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,43 +81,36 @@ T = TypeVar("T")
 Asking = Generator[CheckpointRequest, object, T]
 
 
-def _ask(request: CheckpointRequest, kind: type[T]) -> Asking[T]:
-    value = yield request
-    if not isinstance(value, kind):
-        raise TypeError(f"a request was answered with {type(value).__name__}, not {kind.__name__}")
-    return value
-
-
 def look_at_checkpoint(path: str) -> Asking[CheckpointLook]:
     """Asks how a checkpoint stands. Raises SqlError where there is none."""
-    return (yield from _ask(LookAtCheckpoint(path=path), CheckpointLook))
+    return ask(LookAtCheckpoint(path=path), CheckpointLook)
 
 
 def find_rewrite(path: str) -> Asking[JournalEntry]:
     """Asks which rewrite can be taken back. Raises SqlError with the reason where none can."""
-    return (yield from _ask(FindRewrite(path=path), JournalEntry))
+    return ask(FindRewrite(path=path), JournalEntry)
 
 
 def look_at_table(path: str) -> Asking[DeltaTable]:
     """Asks how a Delta table stands. Raises SqlError where there is none."""
-    return (yield from _ask(LookAtTable(path=path), DeltaTable))
+    return ask(LookAtTable(path=path), DeltaTable)
 
 
 def rows_between(table: DeltaTable, start: int, end: int) -> Asking[VersionRows]:
     """Asks what versions of a table added."""
-    return (yield from _ask(CountRows(table=table, start=start, end=end), VersionRows))
+    return ask(CountRows(table=table, start=start, end=end), VersionRows)
 
 
 def version_at(table: DeltaTable, milliseconds: int) -> Asking[int]:
     """Asks for the first version at or after a time."""
-    return (yield from _ask(FindVersionAt(table=table, milliseconds=milliseconds), int))
+    return ask(FindVersionAt(table=table, milliseconds=milliseconds), int)
 
 
 def file_lists(path: str, source: str) -> Asking[FileLists]:
     """Asks for the lists of files of a source."""
-    return (yield from _ask(ReadFileLists(path=path, source=source), FileLists))
+    return ask(ReadFileLists(path=path, source=source), FileLists)
 
 
 def missing_files(paths: tuple[str, ...]) -> Asking[tuple[str, ...]]:
     """Asks which files are gone."""
-    return (yield from _ask(FindMissingFiles(paths=paths), tuple))
+    return ask(FindMissingFiles(paths=paths), tuple)

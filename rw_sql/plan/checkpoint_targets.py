@@ -18,11 +18,19 @@ from rw_sql.errors import (
 )
 from rw_sql.plan.checkpoint_ground import resolve_all
 from rw_sql.plan.checkpoint_requests import look_at_checkpoint, version_at
-from rw_sql.plan.moments import interval_milliseconds, timestamp_milliseconds
 from rw_sql.plan.names import find_source
-from rw_sql.plan.offset_files import EARLIEST, LATEST, read_offsets
+from rw_sql.plan.offset_files import EARLIEST, LATEST
+from rw_sql.plan.offset_targets import (
+    members_notices,
+    moment_of,
+    offsets_in_file,
+    require_no_split_list,
+    require_offsets_written,
+)
+from rw_sql.plan.position_requests import positions
 from rw_sql.plan.readers import only_fragment
-from rw_sql.plan.requests import Asking, clock, file_text, group_offsets, offsets_at, positions
+from rw_sql.plan.requests import Asking
+from rw_sql.plan.upstream_requests import group_offsets, offsets_at
 from rw_sql.syntax.statements import (
     InjectBack,
     InjectFromCheckpoint,
@@ -91,13 +99,7 @@ def read_target(
 ) -> Asking[Wish]:
     """What the target asks for, ``written`` where it writes something. Raises SqlError at the first thing amiss."""
     target = statement.target
-    if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
-        raise SqlError(
-            INVALID_DEFINITION,
-            "CONVENTION tells how written offsets are meant, and this target writes none",
-            span=target.span,
-            hint="leave CONVENTION out",
-        )
+    require_offsets_written(statement)
     if isinstance(target, InjectValues | InjectFromFile):
         return _written(statement, ground, written)
     chosen = resolve_all(ground, statement.splits) or ground.targets()
@@ -117,13 +119,8 @@ def read_target(
             _require_one_kind(chosen, target.span)
             shifted = {each: (each.position or 0) + target.records for each in chosen}
             return _all(chosen, shifted, target.span)
-        case InjectToTimestamp():
-            moment = timestamp_milliseconds(target.timestamp, target.span)
-            return (yield from _at(ground, chosen, moment, target.span))
-        case InjectBack():
-            now = yield from clock()
-            moment = now - interval_milliseconds(target.interval, target.span)
-            return (yield from _at(ground, chosen, moment, target.span))
+        case InjectToTimestamp() | InjectBack():
+            return (yield from _at(ground, chosen, (yield from moment_of(target)), target.span))
         case _:
             assert_never(target)
 
@@ -135,13 +132,7 @@ def _all(chosen: Iterable[Target], at: Mapping[Target, int], span: Span, notices
 
 
 def _values(statement: InjectCheckpointOffsets, target: InjectValues) -> tuple[Written, ...]:
-    if statement.splits:
-        raise SqlError(
-            INVALID_DEFINITION,
-            "VALUES names its splits itself",
-            span=statement.splits[0].span,
-            hint="leave FOR SPLITS out, or the other splits out of VALUES",
-        )
+    require_no_split_list(statement)
     return tuple(
         Written(
             split=entry.split,
@@ -153,13 +144,7 @@ def _values(statement: InjectCheckpointOffsets, target: InjectValues) -> tuple[W
 
 
 def _file(target: InjectFromFile) -> Asking[tuple[Written, ...]]:
-    try:
-        text = yield from file_text(target.path)
-        written = read_offsets(text, target.path)
-    except SqlError as error:
-        error.span = error.span or target.span
-        error.hint = error.hint or "give a path or URI that this process can read"
-        raise
+    written = yield from offsets_in_file(target)
     return tuple(
         Written(
             split=SplitId(id=entry.split, span=target.span),
@@ -275,9 +260,7 @@ def _group(target: InjectFromGroup, ground: Ground, chosen: tuple[Target, ...]) 
             span=target.span,
             hint="kafka-consumer-groups --list names all groups",
         )
-    notices = []
-    if answer.members:
-        notices.append(f'consumer group "{target.group}" has {answer.members} members: it may move on meanwhile')
+    notices = members_notices(target.group, answer.members)
     return _all(chosen, found, target.span, tuple(notices))
 
 

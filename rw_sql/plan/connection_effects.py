@@ -9,9 +9,10 @@ from rw_sql.connectors.connection_kinds import is_of_sources
 from rw_sql.plan.lower_source import require_upstream
 from rw_sql.plan.options import shown, source_options
 from rw_sql.plan.plan import SplitPreview
+from rw_sql.plan.position_requests import positions
 from rw_sql.plan.readers import readers_of
-from rw_sql.plan.requests import look, positions
 from rw_sql.plan.splits import OK, ORPHAN, UNREACHABLE, identity_status, split_order
+from rw_sql.plan.upstream_requests import look
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit

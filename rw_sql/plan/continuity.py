@@ -17,10 +17,11 @@ from rw_sql.metastore.codec import before_from_json
 from rw_sql.plan.lower_undo import REWIND
 from rw_sql.plan.names import find_source
 from rw_sql.plan.plan import Plan, Table
+from rw_sql.plan.position_requests import committed_ranges
 from rw_sql.plan.prediction import PredictedSplit, prediction_from_json
 from rw_sql.plan.ranges import Spans, covered, uncovered, with_span
 from rw_sql.plan.readers import readers_of
-from rw_sql.plan.requests import Asking, committed_ranges, operations
+from rw_sql.plan.requests import Asking, operations
 from rw_sql.plan.splits import split_order
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import RewindSource
@@ -28,7 +29,7 @@ from rw_sql.syntax.statements import RewindSource
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
-    from rw_sql.plan.requests import CommittedRanges
+    from rw_sql.plan.position_requests import CommittedRanges
     from rw_sql.syntax.statements import ShowSourceContinuity
 
 AS_PREDICTED = "AS PREDICTED"

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
-from rw_sql.plan.requests import Asking, watermarks
+from rw_sql.plan.position_requests import watermarks
+from rw_sql.plan.requests import Asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

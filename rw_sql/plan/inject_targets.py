@@ -16,13 +16,21 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.plan.desired import holds_of
-from rw_sql.plan.moments import interval_milliseconds, timestamp_milliseconds
 from rw_sql.plan.names import find_source
-from rw_sql.plan.offset_files import EARLIEST, LATEST, read_offsets
+from rw_sql.plan.offset_files import EARLIEST, LATEST
+from rw_sql.plan.offset_targets import (
+    members_notices,
+    moment_of,
+    offsets_in_file,
+    require_no_split_list,
+    require_offsets_written,
+)
 from rw_sql.plan.options import visible
+from rw_sql.plan.position_requests import positions
 from rw_sql.plan.readers import only_fragment
-from rw_sql.plan.requests import Asking, checkpoint_text, clock, file_text, group_offsets, offsets_at, positions
+from rw_sql.plan.requests import Asking, checkpoint_text
 from rw_sql.plan.splits import OK, identity_status
+from rw_sql.plan.upstream_requests import group_offsets, offsets_at
 from rw_sql.syntax.statements import (
     InjectBack,
     InjectFromCheckpoint,
@@ -46,7 +54,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.options import PlannedOptions
-    from rw_sql.plan.requests import Positions
+    from rw_sql.plan.position_requests import Positions
     from rw_sql.syntax.statements import InjectSourceOffsets
 
 _MOST_NAMED = 8
@@ -88,13 +96,7 @@ class Ground:
 def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
     """What the target asks for, among the splits that were chosen. Raises SqlError at the first thing amiss."""
     target = statement.target
-    if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
-        raise SqlError(
-            INVALID_DEFINITION,
-            "CONVENTION tells how written offsets are meant, and this target writes none",
-            span=target.span,
-            hint="leave CONVENTION out",
-        )
+    require_offsets_written(statement)
     match target:
         case InjectValues():
             return _values(statement, target)
@@ -110,13 +112,10 @@ def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
             return _bounds(target.where, target.span, ground)
         case InjectToOffset():
             return _wish(dict.fromkeys(ground.chosen, target.offset), target.span)
-        case InjectToTimestamp():
-            return (yield from _time(timestamp_milliseconds(target.timestamp, target.span), target.span, ground))
         case InjectShift():
             return _shift(target, ground)
-        case InjectBack():
-            now = yield from clock()
-            return (yield from _time(now - interval_milliseconds(target.interval, target.span), target.span, ground))
+        case InjectToTimestamp() | InjectBack():
+            return (yield from _time((yield from moment_of(target)), target.span, ground))
         case _:
             assert_never(target)
 
@@ -134,13 +133,7 @@ def _wish(offsets: dict[str, int], span: Span, *notices: str) -> Wish:
 
 
 def _values(statement: InjectSourceOffsets, target: InjectValues) -> Wish:
-    if statement.splits:
-        raise SqlError(
-            INVALID_DEFINITION,
-            "VALUES names its splits itself",
-            span=statement.splits[0].span,
-            hint="leave FOR SPLITS out, or the other splits out of VALUES",
-        )
+    require_no_split_list(statement)
     return Wish(
         entries=tuple(
             Wanted(
@@ -154,13 +147,7 @@ def _values(statement: InjectSourceOffsets, target: InjectValues) -> Wish:
 
 
 def _file(target: InjectFromFile, ground: Ground) -> Asking[Wish]:
-    try:
-        text = yield from file_text(target.path)
-        written = read_offsets(text, target.path)
-    except SqlError as error:
-        error.span = error.span or target.span
-        error.hint = error.hint or "give a path or URI that this process can read"
-        raise
+    written = yield from offsets_in_file(target)
     entries = []
     for entry in written.entries:
         state: str | int | None = entry.state
@@ -186,9 +173,7 @@ def _group(target: InjectFromGroup, ground: Ground) -> Asking[Wish]:
             span=target.span,
             hint=f'did you mean "{near[0]}"?' if near else "kafka-consumer-groups --list names all groups",
         )
-    notices = []
-    if answer.members:
-        notices.append(f'consumer group "{target.group}" has {answer.members} members: it may move on meanwhile')
+    notices = members_notices(target.group, answer.members)
     if uncommitted := [split for split in ground.chosen if split not in answer.offsets]:
         notices.append(f'consumer group "{target.group}" has committed nothing of {few(uncommitted)}')
     return _wish(dict(answer.offsets), target.span, *notices)

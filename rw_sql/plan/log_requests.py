@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.asking import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,3 +31,8 @@ class LogSize:
     bytes: int = 0
     files: int = 0
     since_ms: int | None = None
+
+
+def log_sizes(source_ids: tuple[int, ...]) -> Generator[MeasureLogs, object, dict[int, LogSize]]:
+    """Asks how large the logs of sources are, by source id."""
+    return ask(MeasureLogs(source_ids=source_ids), dict)

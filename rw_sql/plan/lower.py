@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.plan.associated import with_tables
 from rw_sql.plan.continuity import lower_show_source_continuity
+from rw_sql.plan.desired import holds_of
 from rw_sql.plan.lower_alter_set import lower_alter_source_set
 from rw_sql.plan.lower_backfill import lower_alter_materialized_view_set, lower_cancel_jobs
-from rw_sql.plan.lower_block import lower_unsafe_block
+from rw_sql.plan.lower_block import lower_inside, lower_unsafe_block
 from rw_sql.plan.lower_checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.lower_columns import lower_add_column
 from rw_sql.plan.lower_connection import (
@@ -42,6 +44,7 @@ from rw_sql.plan.lower_table import lower_create_table, lower_drop_connector, lo
 from rw_sql.plan.lower_undo import lower_undo_operation
 from rw_sql.plan.lower_unsafe import lower_alter_source_unsafe_set, lower_reset_source_splits
 from rw_sql.plan.lower_view import lower_create_materialized_view, lower_drop_materialized_view
+from rw_sql.plan.names import find_source
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.show import (
     lower_describe,
@@ -52,6 +55,7 @@ from rw_sql.plan.show import (
 )
 from rw_sql.plan.show_splits import lower_show_source_splits
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.names import quoted
 from rw_sql.syntax.support import unsupported
 
 if TYPE_CHECKING:
@@ -78,6 +82,27 @@ def lower(
         raise refused
     asking = _lower(statement, snapshot, query_dialect=query_dialect, shares_sources=shares_sources)
     return with_tables(snapshot, (yield from asking))
+
+
+def lower_explained(
+    statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark", shares_sources: bool = True
+) -> Asking[Plan]:
+    """The plan of a statement that is only explained: as :func:`lower`, and of a source that runs as after its PAUSE.
+
+    So what INJECT and SKIP will do can be seen before anything stands still for it.
+    """
+    lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
+    if not isinstance(statement, ast.InjectSourceOffsets | ast.SkipRecord):
+        return (yield from lower_one(statement, snapshot))
+    source = find_source(snapshot, statement.name)
+    if holds_of(snapshot, source.id):
+        return (yield from lower_one(statement, snapshot))
+    plan = yield from lower_inside((ast.PauseSource(name=statement.name),), statement, snapshot, lower_one)
+    note = f"the source is running, so these are its positions of now: PAUSE SOURCE {quoted(source.name)} first"
+    if plan.preview is None:
+        return plan
+    preview = replace(plan.preview, epoch=snapshot.epoch, notices=(*plan.preview.notices, note))
+    return replace(plan, preview=preview)
 
 
 def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, shares_sources: bool) -> Asking[Plan]:

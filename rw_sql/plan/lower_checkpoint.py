@@ -124,7 +124,7 @@ def lower_inject_checkpoint_offsets(statement: InjectCheckpointOffsets, snapshot
     dropped = _dropped(statement, ground, moved)
     gone = yield from _require_files(statement, ground, moved)
     rows, notices = yield from previewed(ground, moved, dropped)
-    notices = (*wish.notices, *notices, *gone, *state_notices(ground.checkpoint, rows))
+    notices = (*wish.notices, *_clamped(wish.moved, moved), *notices, *gone, *state_notices(ground.checkpoint, rows))
     return _plan(statement, ground, moved, dropped, rows, notices, watch_seconds)
 
 
@@ -212,6 +212,17 @@ def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) ->
         span=each.span,
         hint="ALLOW CLAMP (--allow clamp) takes the nearest position that it holds",
     )
+
+
+def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, ...]:
+    """A notice of the positions that ALLOW CLAMP made others than were asked for."""
+    said = [
+        f"{old.target.id} from {old.position} to {new.position}"
+        for old, new in zip(wanted, moved, strict=True)
+        if old.position != new.position
+    ]
+    more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
+    return (f"clamped to what the upstream holds: {', '.join(said[:_MOST_NAMED])}{more}",) if said else ()
 
 
 def _dropped(statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
@@ -358,6 +369,7 @@ def lower_undo_checkpoint(
     path: str,
     *,
     of: str | None = None,
+    reason: str | None = None,
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
 ) -> Asking[Plan]:
@@ -410,6 +422,7 @@ def lower_undo_checkpoint(
             objects=(path,),
             changes=(),
             is_unsafe=True,
+            reason=reason,
             plan=render_preview(preview),
         ),
         changes=tuple(

@@ -11,6 +11,7 @@ from rw_sql.connectors.connection_kinds import (
     connection_spec,
     connection_types,
     is_of_sources,
+    place_of,
 )
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import (
@@ -33,10 +34,11 @@ from rw_sql.plan.names import find_connection, find_sink, find_source, object_na
 from rw_sql.plan.options import SecretReference, connection_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.preview import render_preview
-from rw_sql.plan.requests import Asking, look, look_at_target
+from rw_sql.plan.requests import Asking
 from rw_sql.plan.sink_checks import check_sink_options
 from rw_sql.plan.source_checks import check_source, require_secret
 from rw_sql.plan.steps import after, steps_of
+from rw_sql.plan.upstream_requests import look, look_at_target
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import CreateConnection
 
@@ -92,12 +94,13 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
         known = spec.option(option.key)
         if option.key != "type" and (known is None or not known.is_of_connection):
             names = [key for key, value in spec.options.items() if value.is_of_connection]
-            near = near_names(option.key, names)
+            near = [key for key in spec.near(option.key) if key in names] or near_names(option.key, names)
+            otherwise = f'did you mean "{near[0]}"?' if near else f"accepted: {', '.join(names[:12])}, …"
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f"{name} connections do not support {option.key} values",
                 span=option.span,
-                hint=f'did you mean "{near[0]}"?' if near else _belongs_to(name),
+                hint=place_of(name, option.key) or otherwise,
             )
     require_secret(statement.options, spec)
     record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
@@ -109,11 +112,6 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
         error.span = spans.get(error.key, span)
         raise
     return name, planned
-
-
-def _belongs_to(kind: str) -> str:
-    user = "source" if is_of_sources(kind) else "sink"
-    return f"it belongs to the {user}: CREATE {user.upper()} … WITH (…)"
 
 
 def _record(snapshot: Snapshot, id_: int, statement: CreateConnection, name: str, kind: str) -> ConnectionRecord:

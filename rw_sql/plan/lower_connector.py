@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.connection_kinds import connection_spec
@@ -27,7 +28,7 @@ from rw_sql.plan.connection_effects import differences, spell
 from rw_sql.plan.lower_connection import lower_alter_connection_options
 from rw_sql.plan.lower_source import nothing
 from rw_sql.plan.names import find_connection
-from rw_sql.plan.options import connection_of, connection_options, plan_options
+from rw_sql.plan.options import connection_of, names_in_connection, options_given, plan_options
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.source_checks import require_secret
 from rw_sql.plan.steps import steps_of
@@ -144,10 +145,13 @@ def _connection(option: Option) -> str:
 
 def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapshot, current: Definition) -> None:
     connection = connection_of(snapshot, current.options)
-    taken = {key for key, _ in connection_options(snapshot, connection)} if connection is not None else set()
+    names = names_in_connection(current)
+    taken = {key for key, _ in options_given(snapshot, connection, names)} if connection is not None else set()
+    called = {own: given for given, own in names.items()}
     for option in statement.options:
         if connection is not None and option.key in taken:
-            changes = (ConnectionChange(verb="SET", options=statement.options),)
+            options = tuple(replace(each, key=called.get(each.key, each.key)) for each in statement.options)
+            changes = (ConnectionChange(verb="SET", options=options),)
             instead = AlterConnectionOptions(name=Name(parts=(connection.name,)), changes=changes)
             raise SqlError(
                 INVALID_DEFINITION,

@@ -22,20 +22,22 @@ from rw_sql.plan.lower_unsafe import dependents_of, resolve_splits, unsafe_plan
 from rw_sql.plan.names import find_source
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.position_requests import positions
 from rw_sql.plan.readers import for_each_reader, readers_of
-from rw_sql.plan.requests import Asking, job_statuses, look_closely, positions
+from rw_sql.plan.requests import Asking, job_statuses
 from rw_sql.plan.splits import OK, OTHER_CLUSTER, identified, identity_status, preview_splits, startup_states
+from rw_sql.plan.upstream_requests import look_closely
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import Connector, Upstream
+    from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.inject_targets import Wanted
+    from rw_sql.plan.position_requests import Positions
     from rw_sql.plan.readers import Reader
-    from rw_sql.plan.requests import Positions
     from rw_sql.syntax.statements import InjectSourceOffsets
 
 
@@ -79,6 +81,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
     resets = [upstream.splits[id_] for id_, entry in picked if entry.state is None and id_ in upstream.splits]
     restarted = yield from startup_states(kind, source.connector, options, resets)
     states: dict[str, SplitState] = {}
+    clamped: list[str] = []
     for id_, entry in picked:
         if entry.state is None:
             if id_ not in restarted:
@@ -87,8 +90,14 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
                 )
             states[id_] = restarted[id_]
         else:
-            states[id_] = _checked(statement, kind, id_, entry, upstream, stands)
-    return (yield from _plan(statement, ground, reader, states, wish.notices))
+            wanted = _checked(statement, kind, id_, entry, upstream, stands)
+            states[id_] = _in_range(statement, wanted, upstream.splits.get(id_), entry.span)
+            if states[id_].offset != wanted.offset:
+                clamped.append(f"{id_} from {wanted.offset} to {states[id_].offset}")
+    if wish.entries and not picked:
+        raise _names_none(statement, ids)
+    said = (f"clamped to what the upstream holds: {few(clamped)}",) if clamped else ()
+    return (yield from _plan(statement, ground, reader, states, (*wish.notices, *said)))
 
 
 def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
@@ -124,7 +133,7 @@ def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Ask
 def _checked(
     statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted, upstream: Upstream, stands: Positions
 ) -> SplitState:
-    """The state to store, once it is a valid state of this split that the upstream holds (or may be clamped to it)."""
+    """The state that is asked for, once it is a valid one of this very split; its range is not looked at."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
@@ -145,17 +154,31 @@ def _checked(
             )
         old = stands.states.get(split)
         return replace(state, cluster=old.cluster, incarnation=old.incarnation) if old else state
-    state = identified(state, seen)
-    if seen.start <= state.offset <= seen.end:
+    return identified(state, seen)
+
+
+def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamSplit | None, span: Span) -> SplitState:
+    """The state to store: one that the upstream holds, or clamped to that where the statement allows it."""
+    if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:
         return replace(state, offset=min(max(state.offset, seen.start), seen.end))
     side = "beyond the end" if state.offset > seen.end else "before the start"
     raise SqlError(
         OFFSET_OUT_OF_RANGE,
-        f'offset {state.offset} of split "{split}" lies {side}: the upstream holds [{seen.start}, {seen.end})',
-        span=entry.span,
+        f'offset {state.offset} of split "{state.split}" lies {side}: the upstream holds [{seen.start}, {seen.end})',
+        span=span,
         hint="ALLOW CLAMP takes the nearest offset that it holds",
+    )
+
+
+def _names_none(statement: InjectSourceOffsets, ids: tuple[str, ...]) -> SqlError:
+    """The error where FOR SPLITS picks none of the splits that the target names."""
+    return SqlError(
+        INVALID_SPLIT_STATE,
+        "no offsets are given of the splits in FOR SPLITS",
+        span=statement.target.span,
+        hint=f"offsets are given of {few(ids)}",
     )
 
 

@@ -16,9 +16,10 @@ from rw_sql.plan.definitions import REFRESH_OPTIONS, connector_of, option_text, 
 from rw_sql.plan.lower_source import require_upstream, source_record
 from rw_sql.plan.options import plan_options
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.requests import Asking, clock, look
+from rw_sql.plan.requests import Asking, clock
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.steps import after, steps_of
+from rw_sql.plan.upstream_requests import look
 
 if TYPE_CHECKING:
     from collections.abc import Callable

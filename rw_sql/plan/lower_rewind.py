@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import CANNOT_REWIND, NOT_SUPPORTED, UNDEFINED_OPERATION, SqlError
+from rw_sql.errors import CANNOT_REWIND, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.codec import BeforeImage, before_from_json, changes_back
 from rw_sql.metastore.records import (
     FORGOTTEN,
@@ -26,7 +26,7 @@ from rw_sql.plan.associated import RESHAPING, without_tables
 from rw_sql.plan.desired import ingest_fragment, sink_job, view_job
 from rw_sql.plan.lower_undo import REWIND, checked
 from rw_sql.plan.moves import answers_of, move_of, predictions
-from rw_sql.plan.names import find_source, spoken
+from rw_sql.plan.names import find_operation, find_source, spoken
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.prediction import prediction_from_json
 from rw_sql.plan.preview import render_preview
@@ -74,19 +74,13 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot) -> Asking[P
             f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back",
         )
     records = yield from operations(since=statement.operation)
-    record = next((found for found in records if found.epoch == statement.operation), None)
-    if record is None:
-        raise SqlError(
-            UNDEFINED_OPERATION,
-            f"operation {statement.operation} does not exist",
-            span=statement.span,
-            hint=f"SHOW UNSAFE OPERATIONS FOR {quoted(source.name)} lists them",
-        )
+    listed = f"SHOW UNSAFE OPERATIONS FOR {quoted(source.name)}"
+    record = find_operation(records, statement.operation, statement.span, listed)
     if not record.is_unsafe or ingest_fragment(source.id) not in prediction_from_json(record.prediction):
         raise _refused(
             statement,
             f'it did not move source "{source.name}"',
-            f"SHOW UNSAFE OPERATIONS FOR {quoted(source.name)} lists those that did",
+            f"{listed} lists those that did",
         )
     point = _the_point(statement, source, (yield from rewind_points(source.id)))
     look = yield from look_at_rewind(point)

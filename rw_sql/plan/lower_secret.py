@@ -20,15 +20,16 @@ from rw_sql.plan.lower_source import drop_plan, drop_with_dependents, nothing, r
 from rw_sql.plan.names import find_secret, object_name, require_free_of_kind
 from rw_sql.plan.options import secrets_in, sink_options, source_options
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.requests import Asking, look, opened, sealed
+from rw_sql.plan.requests import Asking, opened, sealed
 from rw_sql.plan.steps import after, steps_of
+from rw_sql.plan.upstream_requests import look
 from rw_sql.syntax import render
-from rw_sql.syntax.statements import CreateSecret, TextValue
+from rw_sql.syntax.statements import CreateSecret, SecretValue, TextValue, WordValue
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.options import PlannedOptions
-    from rw_sql.syntax.statements import AlterSecret, DropSecret
+    from rw_sql.syntax.statements import AlterSecret, DropSecret, Option, OptionValue
 
 BACKENDS = {
     "meta": (),
@@ -61,6 +62,23 @@ def _backend(statement: CreateSecret) -> str:
     )
 
 
+def _refuse_references(options: tuple[Option, ...]) -> None:
+    """Raises SqlError INVALID_PROPERTY for ``SECRET s``: no backend here takes its own credentials from a secret."""
+    for option in options:
+        if isinstance(option.value, SecretValue):
+            raise SqlError(
+                INVALID_PROPERTY,
+                "secret references are not allowed when creating a secret",
+                span=option.span,
+                hint="credentials of a backend come from the environment",
+            )
+
+
+def _is_null(content: OptionValue | None) -> bool:
+    """Whether it is ``NULL``, which RisingWave asks for where the backend keeps the value."""
+    return isinstance(content, WordValue) and content.text == "null"
+
+
 def _check(statement: CreateSecret, backend: str) -> None:
     keys = {option.key for option in statement.options}
     for option in statement.options:
@@ -82,14 +100,15 @@ def _check(statement: CreateSecret, backend: str) -> None:
     for key in _REQUIRED[backend]:
         if key not in keys:
             raise SqlError(MISSING_PROPERTY, f'missing property "{key}" of backend {backend}', span=statement.name.span)
-    if backend == "meta" and statement.content is None:
+    content = None if _is_null(statement.content) else statement.content
+    if backend == "meta" and content is None:
         raise SqlError(MISSING_PROPERTY, "a secret of backend meta needs AS 'value'", span=statement.name.span)
-    if backend != "meta" and statement.content is not None:
+    if backend != "meta" and content is not None:
         raise SqlError(
             INVALID_DEFINITION,
             f"credential must be null for {backend} backend",
-            span=statement.content.span,
-            hint="leave AS out: the value is read where the backend keeps it",
+            span=content.span,
+            hint="write AS NULL, or leave AS out: the value is read where the backend keeps it",
         )
 
 
@@ -99,6 +118,7 @@ def lower_create_secret(statement: CreateSecret, snapshot: Snapshot) -> Asking[P
     if statement.if_not_exists and snapshot.find("secret", name):
         return nothing(statement, name, f'secret "{name}" already exists')
     require_free_of_kind(snapshot, "secret", statement.name)
+    _refuse_references(statement.options)
     backend = _backend(statement)
     _check(statement, backend)
     record = SecretRecord(

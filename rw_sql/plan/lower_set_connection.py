@@ -19,7 +19,7 @@ from rw_sql.plan.connection_effects import differences, spell
 from rw_sql.plan.definitions import connection_definition
 from rw_sql.plan.lower_source import nothing
 from rw_sql.plan.names import find_connection, spoken
-from rw_sql.plan.options import connection_of, connection_options, own_options, plan_options, shown
+from rw_sql.plan.options import connection_of, names_in_connection, options_given, own_options, plan_options, shown
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.steps import steps_of
@@ -97,7 +97,9 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
 
 def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
     """The definition with the connection's own properties in the place of its name."""
-    moved = connection_definition(old.definition).options if old is not None else ()
+    names = names_in_connection(current)
+    given = connection_definition(old.definition).options if old is not None else ()
+    moved = [replace(each, key=names.get(each.key, each.key)) for each in given]
     options: list[Option] = []
     for option in current.options:
         options += [each for each in moved if each.key != "type"] if option.key == _KEY else [option]
@@ -108,7 +110,7 @@ def _attached(
     statement: AlterSetConnection, snapshot: Snapshot, current: Definition, new: ConnectionRecord
 ) -> Definition:
     """The definition with the connection's name. Raises SqlError where the two set one property differently."""
-    given = dict(connection_options(snapshot, new))
+    given = dict(options_given(snapshot, new, names_in_connection(current)))
     own = dict(own_options(snapshot, current))
     if other := [key for key in own if key in given and own[key] != given[key]]:
         kind, name = statement.kind, statement.name.last

@@ -23,13 +23,16 @@ from rw_sql.plan.lower_rebuild import require_not_rebuilding
 from rw_sql.plan.lower_source import drop_plan, nothing
 from rw_sql.plan.maintenance import visible_keys
 from rw_sql.plan.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation, find_sink, object_name, require_free, spoken
-from rw_sql.plan.options import SecretReference, connection_of, plan_options, sink_options
+from rw_sql.plan.options import plan_options, sink_options, uses_of
 from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.position_requests import table_version
 from rw_sql.plan.queries import plan_query, require_log
+from rw_sql.plan.query_requests import analysis
 from rw_sql.plan.relations import relation_of
-from rw_sql.plan.requests import Asking, analysis, clock, look_at_target, table_version
+from rw_sql.plan.requests import Asking, clock
 from rw_sql.plan.sink_checks import SinkInput, check_sink, encode_options, shape_of
 from rw_sql.plan.steps import after, steps_of
+from rw_sql.plan.upstream_requests import look_at_target
 from rw_sql.syntax import render
 
 if TYPE_CHECKING:
@@ -216,14 +219,11 @@ def require_target(target: SinkLook, name: str, span: Span) -> None:
 
 def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:
     """The sink's record with another definition, and all that follows from it."""
-    connection = connection_of(snapshot, statement.options)
-    secrets = [value.id for _, value in plan_options(snapshot, statement) if isinstance(value, SecretReference)]
-    own = [] if connection is None else [connection.id]
     return replace(
         sink,
         definition=render(statement),
         options=listed_options(statement),
-        uses=tuple(dict.fromkeys((*own, *secrets))),
+        uses=uses_of(snapshot, statement),
     )
 
 

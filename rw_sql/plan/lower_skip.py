@@ -14,9 +14,11 @@ from rw_sql.plan.lower_unsafe import dependents_of, resolve_splits, unsafe_plan
 from rw_sql.plan.names import find_source
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.position_requests import positions
 from rw_sql.plan.readers import for_each_reader
-from rw_sql.plan.requests import Asking, look_closely, positions
+from rw_sql.plan.requests import Asking
 from rw_sql.plan.splits import preview_splits
+from rw_sql.plan.upstream_requests import look_closely
 from rw_sql.syntax.names import literal, quoted
 
 if TYPE_CHECKING:

@@ -37,15 +37,17 @@ from rw_sql.plan.delta_inputs import left_unread
 from rw_sql.plan.desired import ingest_fragment, reader_fragment
 from rw_sql.plan.format_checks import require_rows
 from rw_sql.plan.names import find_source, object_name, require_free, spoken
-from rw_sql.plan.options import SecretReference, connection_of, plan_options, source_options, visible
+from rw_sql.plan.options import plan_options, source_options, uses_of, visible
 from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.position_requests import positions
 from rw_sql.plan.readers import forget_fragments, readers_of
-from rw_sql.plan.requests import Asking, clock, look, positions
+from rw_sql.plan.requests import Asking, clock
 from rw_sql.plan.sharing import is_to_be_shared, with_sharing
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.splits import discover
 from rw_sql.plan.startup import MODE, TIME, birth_of
 from rw_sql.plan.steps import steps_of
+from rw_sql.plan.upstream_requests import look
 from rw_sql.syntax import render
 
 if TYPE_CHECKING:
@@ -187,14 +189,11 @@ def begin_reading(
 
 def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
     """The source's record with another definition, and all that follows from it."""
-    connection = connection_of(snapshot, statement.options)
-    secrets = [value.id for _, value in plan_options(snapshot, statement) if isinstance(value, SecretReference)]
-    own = [] if connection is None else [connection.id]
     return replace(
         source,
         definition=render(statement),
         options=listed_options(statement),
-        uses=tuple(dict.fromkeys((*own, *secrets))),
+        uses=uses_of(snapshot, statement),
     )
 
 

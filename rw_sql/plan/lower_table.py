@@ -38,10 +38,11 @@ from rw_sql.plan.lower_source import (
 )
 from rw_sql.plan.names import find_source_of, find_table, object_name, require_free
 from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.query_requests import WHOLE, analysis
 from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.refreshes import refresh_of
 from rw_sql.plan.relations import relation_of
-from rw_sql.plan.requests import WHOLE, Asking, analysis
+from rw_sql.plan.requests import Asking
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, table_columns
 from rw_sql.syntax import parse_statement, render, spark_type

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.errors import CANNOT_UNDO, UNDEFINED_OPERATION, SqlError
+from rw_sql.errors import CANNOT_UNDO, SqlError
 from rw_sql.metastore.codec import before_from_json, changes_back, changes_from_json
 from rw_sql.metastore.records import (
     FORGOTTEN,
@@ -33,11 +33,13 @@ from rw_sql.plan.moves import (
     predictions,
     touched_sources,
 )
+from rw_sql.plan.names import find_operation
 from rw_sql.plan.options import SecretReference, connection_options
 from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.position_requests import positions, positions_before
 from rw_sql.plan.prediction import prediction_from_json
 from rw_sql.plan.preview import render_preview
-from rw_sql.plan.requests import Asking, operations, positions, positions_before
+from rw_sql.plan.requests import Asking, operations
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import parse_statement, render
@@ -143,17 +145,12 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking
     Refused where later operations rest on it, or where the upstream no longer has the records to go on with.
     """
     records = yield from operations(since=statement.operation)
-    record = next((found for found in records if found.epoch == statement.operation), None)
-    if record is None:
-        raise SqlError(
-            UNDEFINED_OPERATION,
-            f"operation {statement.operation} does not exist",
-            span=statement.span,
-            hint="SHOW UNSAFE OPERATIONS lists them",
-        )
+    record = find_operation(records, statement.operation, statement.span, "SHOW UNSAFE OPERATIONS")
     _require_undoable(statement, record, records)
     if record.kind == INJECT_CHECKPOINT:
-        return (yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement))
+        return (
+            yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement, reason=statement.reason)
+        )
     before = yield from _with_positions(record, snapshot)
     # The definitions of tables follow from those of their sources.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))

@@ -24,14 +24,16 @@ from rw_sql.plan.lower_source import require_upstream, source_record, states_cha
 from rw_sql.plan.names import find_source, find_source_of, spoken
 from rw_sql.plan.options import plan_options, source_options, visible
 from rw_sql.plan.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.position_requests import Positions, positions
 from rw_sql.plan.prediction import predicted, prediction_to_json
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.readers import for_each_reader
-from rw_sql.plan.requests import Asking, Positions, look_closely, positions
+from rw_sql.plan.requests import Asking
 from rw_sql.plan.sharing import refuse_sharing
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.splits import OK, discover, identity_status, preview_splits
 from rw_sql.plan.steps import after, steps_of
+from rw_sql.plan.upstream_requests import look_closely
 from rw_sql.syntax import render
 from rw_sql.syntax.alter import merge_options
 from rw_sql.syntax.statements import AlterTableUnsafeSet

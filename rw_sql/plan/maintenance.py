@@ -17,9 +17,10 @@ from rw_sql.metastore.records import (
     SourceRecord,
 )
 from rw_sql.plan.names import spoken
+from rw_sql.plan.query_requests import UPSERT as AS_UPSERT
+from rw_sql.plan.query_requests import WHOLE, QueryAnalysis, Relation, analysis
 from rw_sql.plan.relations import changes_rows, hidden_columns, relation_of, schema_columns
-from rw_sql.plan.requests import UPSERT as AS_UPSERT
-from rw_sql.plan.requests import WHOLE, Asking, QueryAnalysis, Relation, analysis
+from rw_sql.plan.requests import Asking
 from rw_sql.syntax.maintained import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query_trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
 from rw_sql.syntax.signed import SIGN

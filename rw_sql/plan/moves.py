@@ -13,10 +13,12 @@ from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.names import spoken
 from rw_sql.plan.options import connection_options, shown, source_options
 from rw_sql.plan.plan import ObjectChange, Preview
+from rw_sql.plan.position_requests import positions
 from rw_sql.plan.prediction import SourcePrediction, predicted, prediction_to_json
 from rw_sql.plan.readers import readers_of, unread
-from rw_sql.plan.requests import Asking, look_closely, positions
+from rw_sql.plan.requests import Asking
 from rw_sql.plan.splits import OK, preview_splits, split_status
+from rw_sql.plan.upstream_requests import look_closely
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,14 +6,23 @@ from typing import TYPE_CHECKING
 
 from sqlglot.tokens import Tokenizer
 
-from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError, near_names
+from rw_sql.errors import (
+    DUPLICATE_OBJECT,
+    INVALID_DEFINITION,
+    NOT_SUPPORTED,
+    UNDEFINED_OBJECT,
+    UNDEFINED_OPERATION,
+    SqlError,
+    near_names,
+)
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ConnectionRecord, ObjectRecord, SecretRecord
+    from rw_sql.metastore.records import ConnectionRecord, ObjectRecord, OperationRecord, SecretRecord
     from rw_sql.syntax.statements import Name
 
 SCHEMA_ALIAS = "public"
@@ -118,6 +127,14 @@ def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
         if record is not None:
             return record
     return None
+
+
+def find_operation(records: Iterable[OperationRecord], number: int, span: Span | None, listing: str) -> OperationRecord:
+    """The operation with that number. Raises SqlError UNDEFINED_OPERATION, whose hint is the statement ``listing``."""
+    for record in records:
+        if record.epoch == number:
+            return record
+    raise SqlError(UNDEFINED_OPERATION, f"operation {number} does not exist", span=span, hint=f"{listing} lists them")
 
 
 def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.plan import Preview
-    from rw_sql.plan.requests import Positions
+    from rw_sql.plan.position_requests import Positions
 
 
 _SHARED = "ingest-"

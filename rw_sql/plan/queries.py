@@ -10,8 +10,9 @@ from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
 from rw_sql.plan.delta_inputs import delta_inputs
 from rw_sql.plan.maintenance import Maintained, decide
 from rw_sql.plan.names import find_relation, spark_query, spoken
+from rw_sql.plan.query_requests import WHOLE, analysis
 from rw_sql.plan.relations import changes_rows, relation_of, schema_columns
-from rw_sql.plan.requests import WHOLE, Asking, analysis
+from rw_sql.plan.requests import Asking
 from rw_sql.syntax.dialect import to_spark
 from rw_sql.syntax.maintained import renamed_columns
 from rw_sql.syntax.queries import table_names

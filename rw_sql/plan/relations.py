@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DeltaTableRecord, MaterializedViewRecord, SourceRecord, TableRecord
 from rw_sql.plan.definitions import definition_of, source_columns, source_watermark, table_definition
-from rw_sql.plan.requests import Relation
+from rw_sql.plan.query_requests import Relation
 
 if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord

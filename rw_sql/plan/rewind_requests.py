@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import RewindPoint
+from rw_sql.plan.asking import ask
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -51,15 +52,9 @@ RewindRequest = ReadRewindPoints | LookAtRewind
 
 def rewind_points(source_id: int | None = None) -> Generator[RewindRequest, object, tuple[RewindPoint, ...]]:
     """Asks for rewind points, oldest operation first."""
-    found = yield ReadRewindPoints(source_id=source_id)
-    if not isinstance(found, tuple):
-        raise TypeError(f"a request was answered with {type(found).__name__}, not tuple")
-    return found
+    return ask(ReadRewindPoints(source_id=source_id), tuple)
 
 
 def look_at_rewind(point: RewindPoint) -> Generator[RewindRequest, object, RewindLook]:
     """Asks what going back to a point would take back."""
-    found = yield LookAtRewind(point=point)
-    if not isinstance(found, RewindLook):
-        raise TypeError(f"a request was answered with {type(found).__name__}, not RewindLook")
-    return found
+    return ask(LookAtRewind(point=point), RewindLook)

@@ -21,7 +21,7 @@ from rw_sql.plan.desired import (
     sink_job,
     view_job,
 )
-from rw_sql.plan.log_requests import LogSize
+from rw_sql.plan.log_requests import LogSize, log_sizes
 from rw_sql.plan.lower_backfill import progress_text
 from rw_sql.plan.lower_rewind import rewind_statement
 from rw_sql.plan.lower_undo import History, undo_statement
@@ -44,7 +44,7 @@ from rw_sql.plan.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
 from rw_sql.plan.refreshes import refresh_of, refresh_state, source_of
 from rw_sql.plan.relations import schema_columns
-from rw_sql.plan.requests import Asking, backfills, job_statuses, lags, log_sizes, metrics, operations
+from rw_sql.plan.requests import Asking, backfills, job_statuses, lags, metrics, operations
 from rw_sql.plan.rewind_requests import rewind_points
 
 if TYPE_CHECKING:

@@ -10,9 +10,11 @@ from rw_sql.plan.desired import named_splits
 from rw_sql.plan.names import find_source
 from rw_sql.plan.options import source_options
 from rw_sql.plan.plan import Plan, Table
+from rw_sql.plan.position_requests import positions
 from rw_sql.plan.readers import readers_of
-from rw_sql.plan.requests import Asking, clock, look, positions, record_times
+from rw_sql.plan.requests import Asking, clock
 from rw_sql.plan.splits import OK, ORPHAN, UNKNOWN, identity_status, split_order, split_status
+from rw_sql.plan.upstream_requests import look, record_times
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.sink_base import APPEND_ONLY, DEBEZIUM, UPSERT, SinkShape
 from rw_sql.connectors.sink_registry import sink_connector
-from rw_sql.connectors.spec import OptionError, check_format, check_option_values
+from rw_sql.connectors.spec import check_format
 from rw_sql.errors import (
     INVALID_DEFINITION,
     INVALID_PROPERTY,
@@ -19,7 +19,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.plan.definitions import connector_of, option_text
-from rw_sql.plan.options import connection_of, plan_options, visible
+from rw_sql.plan.options import check_options, connection_of, plan_options, visible
 from rw_sql.plan.source_checks import require_secret
 
 if TYPE_CHECKING:
@@ -96,15 +96,7 @@ def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
     if given_type is not None:
         options["type"] = option_text(given_type.value)
     require_secret(statement.options, kind.spec)
-    spans = {option.key: option.span for option in statement.options}
-    values = {option.key: option.value.span for option in statement.options}
-    try:
-        check_option_values(kind.spec, options, spans)
-        kind.check_options(options)
-    except OptionError as error:
-        if error.span is None:
-            error.span = values.get(error.key, statement.name.span)
-        raise
+    check_options(kind, options, statement.options, statement.name.span)
     return name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.connectors.spec import OptionError, check_include, check_option_values
+from rw_sql.connectors.spec import OptionError, check_include
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
@@ -19,7 +19,7 @@ from rw_sql.errors import (
 )
 from rw_sql.plan.definitions import CHANGE_COLUMN, HIDDEN_COLUMNS, connector_of, has_changes, include_name
 from rw_sql.plan.format_checks import check_source_format
-from rw_sql.plan.options import connection_of, plan_options, visible
+from rw_sql.plan.options import check_options, connection_of, plan_options, visible
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.dialect import watermark_delay
 from rw_sql.syntax.statements import SecretValue
@@ -40,21 +40,14 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     options = visible(plan_options(snapshot, statement))
     require_secret(statement.options, kind.spec)
     _refuse_secrets(statement.options, kind.spec)
-    spans = {option.key: option.span for option in statement.options}
-    values = {option.key: option.value.span for option in statement.options}
-    try:
-        check_option_values(kind.spec, options, spans)
-        kind.check_options(options)
-    except OptionError as error:
-        if error.span is None:
-            error.span = values.get(error.key, statement.name.span)
-        raise
+    check_options(kind, options, statement.options, statement.name.span)
     check_source_format(kind.spec, statement)
     _check_columns(statement, name)
     try:
         kind.check_columns(options, {column.name: canonical_type(column.data_type) for column in statement.columns})
     except SqlError as error:
         key = error.key if isinstance(error, OptionError) else ""
+        spans = {option.key: option.span for option in statement.options}
         error.span = error.span or spans.get(key, statement.name.span)
         raise
     return name

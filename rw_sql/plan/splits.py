@@ -9,15 +9,16 @@ from rw_sql.connectors.base import SplitState
 from rw_sql.plan.options import visible
 from rw_sql.plan.plan import SplitPreview
 from rw_sql.plan.ranges import covered, uncovered
-from rw_sql.plan.requests import Asking, offsets_at
+from rw_sql.plan.requests import Asking
+from rw_sql.plan.upstream_requests import offsets_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
     from rw_sql.plan.options import PlannedOptions
+    from rw_sql.plan.position_requests import Positions
     from rw_sql.plan.ranges import ReadLife
-    from rw_sql.plan.requests import Positions
 
 OK = "OK"
 NEW = "NEW"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.plan.asking import ask
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -27,7 +29,4 @@ class TableLook:
 
 def look_at_table(name: str) -> Generator[LookAtTable, object, TableLook]:
     """Asks for a look at a table of the user's."""
-    found = yield LookAtTable(name=name)
-    if not isinstance(found, TableLook):
-        raise TypeError(f"a request was answered with {type(found).__name__}, not TableLook")
-    return found
+    return ask(LookAtTable(name=name), TableLook)

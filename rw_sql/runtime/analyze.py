@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from rw_sql.plan.requests import WHOLE, AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.query_requests import WHOLE, AnalyzeQuery, QueryAnalysis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

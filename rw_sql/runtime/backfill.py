@@ -220,7 +220,7 @@ class Backfill:
             if self.stopping.is_set():
                 return
         if self.spark is not None:
-            self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+            self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
         if self.straight is None:
             self.report(CATCHING_UP, of_all, of_all)
             self._pass_through(given)

@@ -25,6 +25,7 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
         try:
             work()
         except BaseException as error:
+            # The thread's edge, sys.exit included: who waits for the future hears of it, and nobody else would.
             logger.error("%s failed unexpectedly", name, exc_info=error)
             future.set_exception(error)
         else:

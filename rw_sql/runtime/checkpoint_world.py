@@ -10,16 +10,9 @@ from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import PutObject, SecretRecord
 from rw_sql.plan.checkpoint_requests import CheckpointRequest
-from rw_sql.plan.requests import (
-    FindOffsetsAt,
-    FindSparseTopics,
-    LookAtUpstream,
-    ReadClock,
-    ReadFile,
-    ReadGroupOffsets,
-    drive,
-)
+from rw_sql.plan.requests import ReadClock, ReadFile, drive
 from rw_sql.plan.steps import after
+from rw_sql.plan.upstream_requests import FindOffsetsAt, FindSparseTopics, LookAtUpstream, ReadGroupOffsets
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.secrets import read_secret

@@ -15,7 +15,7 @@ from rw_sql.plan.backfill import RATE_LIMIT, with_rate_limit
 from rw_sql.plan.desired import view_job
 from rw_sql.plan.explain import explain_table
 from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
-from rw_sql.plan.lower import lower
+from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.lower_block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.names import find_table, find_view
 from rw_sql.plan.parameters import SESSION_PARAMETERS
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import BackfillProgress, Hold
     from rw_sql.metastore.records import Operation
     from rw_sql.plan.gate import Question
+    from rw_sql.plan.requests import Asking
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.owner import Owner
 
@@ -129,7 +130,7 @@ class Executor:
             case ast.Commit() | ast.Rollback():
                 return _rows((ObjectChange(object="", change="NOTICE", detail="there is no block in progress"),))
             case ast.Explain(statement=inner):
-                _, plan = self._plan(inner, session)
+                _, plan = self._plan(inner, session, lower_explained)
                 return explain_table(plan)
             case ast.Flush():
                 discover_now = self.owner.discover_now if self.owner is not None else None
@@ -186,6 +187,7 @@ class Executor:
         try:
             return self._collect(statement, session, block)
         except BaseException:
+            # Whatever broke it off, Ctrl-C included: COMMIT must not carry out a block with a statement missing.
             block.is_aborted = True
             raise
 
@@ -215,12 +217,14 @@ class Executor:
         answer = ObjectChange(object="", change="NOTICE", detail="collected: it is done at COMMIT")
         return _rows((*plan.changes, answer))
 
-    def _plan(self, statement: ast.Statement, session: SessionState) -> tuple[Snapshot, Plan]:
+    def _plan(
+        self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Asking[Plan]] = lower
+    ) -> tuple[Snapshot, Plan]:
         if isinstance(statement, ast.CreateMaterializedView):
             statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))
         snapshot = self._context.metastore.snapshot()
         plan = World(self._context, snapshot).run(
-            lower(
+            lower_as(
                 statement,
                 snapshot,
                 query_dialect=session.parameter("query_dialect"),

@@ -6,23 +6,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
-from rw_sql.plan.desired import fed_by, holds_of, is_view_held, named_splits, sink_job, view_job
+from rw_sql.plan.desired import holds_of, is_view_held, named_splits, sink_job, view_job
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.rates import is_throttled, throttled_reason
 from rw_sql.plan.readers import readers_of
 from rw_sql.plan.splits import OK, identity_status
+from rw_sql.runtime.arrival import Ends
 from rw_sql.runtime.backfills import unfinished_backfills
-from rw_sql.runtime.delta_log import commits, has_new_data, takes_data
 from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.positions import read_positions
-from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.readers.positions import read_fragment_positions
-from rw_sql.runtime.tables import table_path
 from rw_sql.runtime.views.inputs import WAITING
 
 if TYPE_CHECKING:
@@ -190,36 +186,11 @@ def _spell(ends: Mapping[str, int]) -> str:
     return ", ".join(listed) + (" …" if len(ends) > len(listed) else "")
 
 
-def _last_data_version(context: Context, table: str, *, is_feed: bool = False) -> int:
-    """The newest version that adds rows, with ``is_feed`` also one that only takes some away; -1 where none does.
-
-    Where the commits that may have were cleaned away it is the newest of those: whoever is past it has all rows.
-    """
-    oldest = 0
-    for version, actions in commits(context.warehouse, table):
-        if has_new_data(actions) or (is_feed and takes_data(actions)):
-            return version
-        oldest = version
-    return oldest - 1
-
-
 def _flush_reader(
     context: Context, reader: MaterializedViewRecord | SinkRecord, job: str, checkpoint: str, deadline: float
 ) -> ObjectChange:
     snapshot = context.metastore.snapshot()
-    wanted: dict[str, int] = {}
-    fed, feeds = fed_by(snapshot, reader), set()
-    for input_id in reader.inputs:
-        record = snapshot.get(input_id)
-        if isinstance(record, SourceRecord) and not record.is_shared:
-            continue  # what it has read of that was waited for with the source
-        table = table_path(context.warehouse, snapshot, input_id)
-        last = _last_data_version(context, table, is_feed=input_id in fed)
-        if last >= 0:
-            table_id = str(DeltaTable(table).metadata().id)
-            wanted[table_id] = last
-            if input_id in fed:
-                feeds.add(table_id)
+    ends = Ends.of(context, snapshot, reader)
     if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
         return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
     stall: list[JobStatus] = []
@@ -230,8 +201,7 @@ def _flush_reader(
     def has_arrived() -> bool:
         if is_dropped():
             return True
-        reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
-        if all(reached.get(table, -1) > version for table, version in wanted.items()):
+        if ends.are_reached(context, checkpoint):
             return True
         status = _stalled(context, job)
         stall[:] = [] if status is None or (status.reason or "").startswith(WAITING) else [status]

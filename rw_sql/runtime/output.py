@@ -150,15 +150,7 @@ class JobOutput:
                 raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
             # Exact, since the fence is refused where anything was committed after the version it was read at.
             self.done = last_batch(self.warehouse, self.path, self.generation)
-            commit = JobCommit(
-                job=self.job,
-                run=self.run,
-                epoch=self.epoch,
-                batch=-1,
-                generation=self.generation,
-                ranges={},
-                done=self.done,
-            )
+            commit = self._mark(self.done)
             is_new = first_rows is not None and self.done < 0 and not self.table.file_uris()
             rows = first_rows if is_new and first_rows is not None else self._empty()
             try:
@@ -179,6 +171,19 @@ class JobOutput:
             custom_metadata={"userMetadata": commit.to_json()},
             max_commit_retries=0,
             app_transactions=[Transaction(self.job, version)],
+        )
+
+    def _mark(self, done: int, *, rewind: int = 0) -> JobCommit:
+        """What a commit says that is no batch: ``done`` is the newest batch that the table holds."""
+        return JobCommit(
+            job=self.job,
+            run=self.run,
+            epoch=self.epoch,
+            batch=-1,
+            generation=self.generation,
+            ranges={},
+            done=done,
+            rewind=rewind,
         )
 
     def _commit_of(self, batch: int, ranges: dict[str, tuple[int, int]]) -> JobCommit:
@@ -211,18 +216,10 @@ class JobOutput:
         ``done`` is the newest batch that the table holds then. Raises FencedError where another run took over.
         """
         self._require_turn(self._version_of(0))
-        commit = JobCommit(
-            job=self.job,
-            run=self.run,
-            epoch=self.epoch,
-            batch=-1,
-            generation=self.generation,
-            ranges={},
-            done=done,
-            rewind=rewind,
-        )
         try:
-            self.table.restore(version, commit_properties=self._properties(self._version_of(0), commit))
+            self.table.restore(
+                version, commit_properties=self._properties(self._version_of(0), self._mark(done, rewind=rewind))
+            )
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
         return self.table.version()

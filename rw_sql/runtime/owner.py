@@ -311,8 +311,8 @@ class Owner:
             self._look_after(source_id)
         except SqlError as error:
             problem = error.message
-        except Exception as error:  # noqa: BLE001
-            # A connector's edge: whatever its client raises, the next tick tries again, and it is said once.
+        except Exception as error:  # noqa: BLE001 - a connector's edge
+            # Whatever its client raises, the next tick tries again, and it is said once.
             problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:
             self._discovering.release()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.plan.desired import ingest_fragment
-from rw_sql.plan.requests import CommittedRanges, Positions
+from rw_sql.plan.position_requests import CommittedRanges, Positions
 from rw_sql.runtime.delta_log import job_commits, latest_version, standing_commits
 from rw_sql.runtime.range_history import noted_stretches
 

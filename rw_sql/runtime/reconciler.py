@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.plan.desired import IngestSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
+from rw_sql.plan.desired import (
+    IngestSpec,
+    RefreshSpec,
+    SinkSpec,
+    ViewSpec,
+    desired_jobs,
+    ingest_fragment,
+    view_job,
+)
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
@@ -26,6 +34,7 @@ from rw_sql.runtime.job import Failure, StalledError, cause_line
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import FencedError
 from rw_sql.runtime.refresh.job import RefreshJob
+from rw_sql.runtime.resting import REST_AFTER_SECONDS, Rest
 from rw_sql.runtime.rewinding import Rewinding
 from rw_sql.runtime.sink import Sink
 from rw_sql.runtime.view import View
@@ -65,6 +74,8 @@ class JobSlot:
     restarts: int = 0
     reason: str | None = None
     last_error: str | None = None
+    rest: Rest | None = None
+    quiet_since: float | None = None
 
     @property
     def is_working(self) -> bool:
@@ -77,6 +88,8 @@ class JobSlot:
             return False
         if self.running is not None:
             return self.wanted != self.running.spec or self.running.failure() is not None
+        if self.rest is not None:
+            return self.wanted != self.rest.spec
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
 
@@ -131,6 +144,7 @@ class Reconciler:
             self._wanted_epoch, self._held, self._kept = snapshot.epoch, frozenset(held), frozenset(kept)
             self._owed = withheld & wanted.keys()
         now = time.monotonic()
+        self._let_rest(now)
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
@@ -170,6 +184,48 @@ class Reconciler:
                 with self._deciding:
                     slot.wanted = None
 
+    def _let_rest(self, now: float) -> None:
+        """Ends the queries of views to which nothing comes for a while, and lets those begin to which something may."""
+        for slot in self._slots.values():
+            spec = slot.wanted
+            if slot.is_working or not isinstance(spec, ViewSpec):
+                continue
+            is_quiet = self._is_quiet(spec)
+            if slot.rest is not None:
+                if not is_quiet or not slot.rest.holds(self._context):
+                    slot.rest, slot.quiet_since = None, None
+            elif not is_quiet or slot.running is None:
+                slot.quiet_since = None
+            elif slot.quiet_since is None:
+                slot.quiet_since = now
+            elif now - slot.quiet_since > REST_AFTER_SECONDS and slot.running.spec == spec:
+                slot.quiet_since = now
+                slot.work = run_in_background(partial(self._rest, slot, spec), slot.job_id)
+
+    def _is_quiet(self, spec: ViewSpec) -> bool:
+        """Whether none of a view's inputs is being written: its source is not read, its view or table rests."""
+        if spec.readers or not spec.inputs:
+            return False
+        for given in spec.inputs:
+            job = ingest_fragment(given.id) if given.kind == "source" else view_job(given.id)
+            slot = self._slots.get(job)
+            if given.path or (slot is not None and (given.kind == "source" or slot.rest is None)):
+                return False
+            if slot is None and given.kind != "source":
+                return False
+        return True
+
+    def _rest(self, slot: JobSlot, spec: ViewSpec) -> None:
+        """Stops a view's query if it has read all there is; its job counts as running all the same."""
+        try:
+            running = slot.running
+            rest = Rest.of(self._context, spec, running)
+            if rest is not None and running is not None:
+                self._try(slot, running.stop)
+                slot.rest, slot.running = rest, None
+        finally:
+            self._changed.set()
+
     def _is_settled(self, slot: JobSlot) -> bool:
         if slot.is_working:
             # Another try of a job that cannot run holds up nobody; but a job that is to stop has not until it has.
@@ -177,6 +233,8 @@ class Reconciler:
             return slot.wanted is not None and is_retry
         if slot.running is not None:
             return slot.wanted == slot.running.spec
+        if slot.rest is not None:
+            return slot.wanted == slot.rest.spec
         return slot.wanted is None or slot.reason is not None
 
     def wait_changed(self, seconds: float) -> None:
@@ -196,6 +254,7 @@ class Reconciler:
 
     def _replace(self, slot: JobSlot) -> None:
         running, wanted = slot.running, slot.wanted
+        slot.rest = None
         if running is not None:
             failures: list[Failure | None] = []
             self._try(slot, lambda: failures.append(running.failure()))
@@ -286,9 +345,12 @@ class Reconciler:
             facts.write_job_status(fresh)
 
     def _status(self, slot: JobSlot) -> JobStatus:
-        running = slot.running
+        running, rest = slot.running, slot.rest
+        run = running.run if running is not None else None
         if slot.wanted is None:
             state = "STOPPING" if running is not None or slot.is_working else "STOPPED"
+        elif rest is not None and rest.spec == slot.wanted:
+            state, run = "RUNNING", rest.run
         elif running is not None and running.failure() is None:
             state = "RUNNING"
             if slot.delay > _FIRST_RETRY_SECONDS:
@@ -303,7 +365,7 @@ class Reconciler:
             state=state,
             reason=self._why_stopped(slot) or slot.reason,
             last_error=slot.last_error,
-            run=running.run if running is not None else None,
+            run=run,
             restarts=slot.restarts,
         )
 

@@ -139,6 +139,7 @@ class Sink:
             writer.close()
             raise StalledError(f"UNREACHABLE {error}") from error
         except BaseException:
+            # Whatever broke it off, Ctrl-C included: nobody else knows this writer.
             writer.close()
             raise
         return job

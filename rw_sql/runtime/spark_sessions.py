@@ -25,7 +25,6 @@ JOB_SETTINGS = {
     # Few files and few state stores: a batch of a stream on one machine pays for each.
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.sql.streaming.pollingDelay": "20ms",
     "spark.sql.streaming.noDataProgressEventInterval": "60s",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
@@ -37,6 +36,11 @@ JOB_SETTINGS = {
 }
 """Settings of the jobs' own sessions; the user's session keeps its own."""
 
+POLLING_DELAY = "spark.sql.streaming.pollingDelay"
+"""Spark's setting of how long a query without news waits until it asks for some again."""
+
+_LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 5, 500
+
 ORIGINAL_SQL = "_rw_sql_original"
 """Where the wrapped ``SparkSession.sql`` keeps the original."""
 
@@ -45,6 +49,15 @@ _FETCH_ATTEMPTS = 3
 # What a Spark context has loaded stays loaded, whichever warehouse asked for it.
 _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
 _loading = threading.Lock()
+
+
+def polling_delay_ms(running: int) -> int:
+    """How long a query waits between two looks for news that begins beside so many others.
+
+    A look costs the same whether there is news or not: with many queries each looks the less often, so that what all
+    of them together spend does not grow with their number.
+    """
+    return min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS)
 
 
 class SparkSessions:
@@ -91,6 +104,9 @@ class SparkSessions:
         session = self.spark.newSession()
         for key, value in JOB_SETTINGS.items():
             session.conf.set(key, value)
+        java: Any = self.spark
+        running = java._jsparkSession.sharedState().activeStreamingQueries().size()
+        session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running)}ms")
         return session
 
     def load(self, packages: Iterable[str]) -> None:

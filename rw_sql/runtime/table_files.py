@@ -42,6 +42,9 @@ MOST_SMALL_FILES = 20
 GRACE_SECONDS = 3600.0
 """How long a replaced file stays after its commit was cleaned away, for queries that read an older version."""
 
+COMMITS_GRACE_SECONDS = 60.0
+"""How long commits stay after a checkpoint took their place, for queries that listed them before and read them now."""
+
 ORPHAN_SECONDS = 24 * 3600.0
 """How old a file must be that no commit knows, to count as what a killed writer left behind."""
 
@@ -98,8 +101,12 @@ class TableFiles:
     pending: str
 
     def oldest_needed(self, bound: int) -> int | None:
-        """The newest version up to ``bound`` from which on the table can be read: one that has a whole checkpoint."""
-        found = [int(match[1]) for name in self._log_names() if (match := _WHOLE_CHECKPOINT.fullmatch(name))]
+        """The newest version up to ``bound`` from which on everybody reads the table.
+
+        It has a whole checkpoint, and has had it for so long that nobody still reads commits from before it.
+        """
+        names = self.warehouse.older_files(f"{self.table}/_delta_log", COMMITS_GRACE_SECONDS)
+        found = [int(match[1]) for name in names if (match := _WHOLE_CHECKPOINT.fullmatch(name))]
         return max((version for version in found if version <= bound), default=None)
 
     def clean_commits(self, keep_from: int) -> int:

@@ -175,6 +175,7 @@ class View:
             else:
                 job._begin_backfill(goes_straight=goes_straight)
         except BaseException:
+            # Whatever broke it off, Ctrl-C included: nobody else knows these readers.
             job._close_readers()
             raise
         return job

@@ -10,37 +10,41 @@ from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.plan.desired import holds_of
 from rw_sql.plan.log_requests import MeasureLogs
-from rw_sql.plan.readers import readers_of
-from rw_sql.plan.requests import (
-    AnalyzeQuery,
-    AsIf,
-    FindOffsetsAt,
-    FindRecordTimes,
-    FindSparseTopics,
-    LookAtTarget,
-    LookAtUpstream,
-    MeasureLags,
-    OpenSecret,
+from rw_sql.plan.position_requests import (
     Positions,
-    ReadBackfills,
-    ReadCheckpoint,
-    ReadClock,
     ReadCommittedRanges,
-    ReadFile,
-    ReadGroupOffsets,
     ReadHistoryGround,
-    ReadJobStatuses,
-    ReadMetrics,
-    ReadOperations,
     ReadPositions,
     ReadPositionsBefore,
     ReadVersion,
     ReadWatermarks,
+)
+from rw_sql.plan.query_requests import AnalyzeQuery
+from rw_sql.plan.readers import readers_of
+from rw_sql.plan.requests import (
+    AsIf,
+    MeasureLags,
+    OpenSecret,
+    ReadBackfills,
+    ReadCheckpoint,
+    ReadClock,
+    ReadFile,
+    ReadJobStatuses,
+    ReadMetrics,
+    ReadOperations,
     SealSecret,
     drive,
 )
 from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints
 from rw_sql.plan.table_requests import LookAtTable
+from rw_sql.plan.upstream_requests import (
+    FindOffsetsAt,
+    FindRecordTimes,
+    FindSparseTopics,
+    LookAtTarget,
+    LookAtUpstream,
+    ReadGroupOffsets,
+)
 from rw_sql.runtime.analyze import analyze
 from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint, read_checkpoint_text

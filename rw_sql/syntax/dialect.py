@@ -332,6 +332,9 @@ class _Writer:
             case exp.Interval():
                 number, one = _interval_parts(node) or (0, "SECOND")
                 return exp.Interval(this=exp.Literal.string(str(number)), unit=exp.Var(this=one))
+            case exp.Count() if node.this is None:
+                # RisingWave's count() counts rows; Spark's wants the star.
+                return exp.Count(this=exp.Star(), big_int=node.args.get("big_int"))
             case exp.Concat():
                 # PostgreSQL's concat skips what is null.
                 return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(""), *node.expressions])

@@ -85,7 +85,7 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
         case ast.CreateSource() if statement.cdc_table is not None:
             return "CREATE SOURCE ... FROM a CDC source", "let Debezium write the table to a Kafka topic; read that"
         case ast.CreateTable() if _has_no_rows(statement):
-            return "CREATE TABLE without typed columns", "list them: (id INT)"
+            return "CREATE TABLE without columns", "list them: (id INT)"
         case ast.CreateTable() if statement.engine is not None:
             return "ENGINE", "leave ENGINE out: tables are Delta tables"
         case ast.CreateTable() if statement.webhook is not None or _connector(statement) == "webhook":

@@ -101,6 +101,24 @@ def test_targets(tmp_path: Path, target: str, expected: dict[str, int]) -> None:
     assert positions_after(world, inject(path, target)) == expected
 
 
+def test_where_another_checkpoint_stands(tmp_path: Path) -> None:
+    world, path = world_of(tmp_path)
+    other = make_checkpoint(tmp_path / "other", [kafka(a=[11, 12])], [kafka(a=[31, 32])])
+    text = inject(path, f"FROM CHECKPOINT '{other}' FOR SPLITS ('a:1', 'b:0')")
+    assert positions_after(world, text) == {"a:0": 40, "a:1": 32, "b:0": 7}
+    assert f"note: taken from batch 1 of {other}" in world.explained(text)
+    strange = make_checkpoint(tmp_path / "strange", [kafka(z=[1])])
+    with pytest.raises(SqlError, match="has none of these splits") as caught:
+        world.plan(inject(path, f"FROM CHECKPOINT '{strange}'"))
+    assert caught.value.hint == "it has z:0"
+
+
+def test_what_allow_clamp_makes_of_a_position_is_said(tmp_path: Path) -> None:
+    world, path = world_of(tmp_path)
+    shown = world.explained(inject(path, "VALUES ('a:0' = 5, 'a:1' = 7) ALLOW CLAMP " + BROKERS))
+    assert "note: clamped to what the upstream holds: a:0 from 5 to 10\n" in shown
+
+
 def test_the_entry_that_is_written_names_every_split(tmp_path: Path) -> None:
     world, path = world_of(tmp_path)
     effect = world.plan(inject(path, "VALUES ('a:0' = 12, 'a:2' = 4)")).effect
@@ -366,8 +384,9 @@ def test_undo_operation_puts_it_back(tmp_path: Path) -> None:
     with pytest.raises(SqlError, match="was rewritten by another operation since"):
         world.plan(f"UNDO OPERATION {first}")
     for number in (second, first):
-        plan = world.run(f"UNDO OPERATION {number}")
+        plan = world.run(f"UNDO OPERATION {number} REASON 'not this one'")
         assert plan.is_unsafe
+        assert world.operations[0].reason == "not this one"
         assert plan.claim
         assert plan.effect is not None
         carry_out(_at_once(plan.effect), actor="operator")

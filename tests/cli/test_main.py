@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from rw_sql import __version__
+from rw_sql.cli import dev
+from rw_sql.errors import SqlError
 
 
 def rw_sql(*words: str, env: dict[str, str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
@@ -28,6 +33,11 @@ def test_help_names_the_commands() -> None:
     assert told.returncode == 0
     for command in ("run", "shell", "serve", "pyspark", "fmt", "check", "source", "dev"):
         assert command in told.stdout
+
+
+def test_version_is_the_packages() -> None:
+    told = rw_sql("--version")
+    assert (told.returncode, told.stdout) == (0, f"rw-sql {__version__}\n")
 
 
 def test_help_loads_neither_spark_nor_the_shell() -> None:
@@ -66,3 +76,12 @@ def test_without_java_a_command_says_so(tmp_path: Path) -> None:
 
 def test_an_unknown_argument_is_told() -> None:
     assert rw_sql("run").returncode == 2
+
+
+@pytest.mark.parametrize("words", [("topics",), ("topics", "--create", "t"), ("produce", "t")])
+def test_without_a_broker_a_command_says_what_to_type(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dev, "ANSWER_SECONDS", 0.5)
+    told = CliRunner().invoke(dev.kafka_app, [*words, "--broker", "127.0.0.1:1"])
+    assert isinstance(told.exception, SqlError)
+    assert told.exception.message == "no broker answers at 127.0.0.1:1"
+    assert "rw-sql dev kafka start" in (told.exception.hint or "")

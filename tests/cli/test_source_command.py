@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
+from rw_sql.cli.source_run import offsets_of
 from rw_sql.errors import SqlError
 from rw_sql.plan.offset_files import read_offsets
 from rw_sql.syntax import parse_statement, render
@@ -106,6 +107,30 @@ def test_wrong_words_are_refused_before_anything_starts(words: list[str], says: 
         told(*words)
     assert says in caught.value.message
     assert caught.value.hint
+
+
+def row(split: str, next_: int | None, *, status: str = "OK", fragment: str = "ingest-1") -> dict[str, object]:
+    return {"split": split, "next": next_, "status": status, "fragment": fragment}
+
+
+def test_what_is_exported() -> None:
+    rows = [row("t:0", 7), row("t:1", None, status="NEW"), row("old:0", 3, status="ORPHAN")]
+    assert offsets_of(rows, "s", None) == ({"t:0": 7}, ())
+    lost = offsets_of([row("t:0", 7, status="RECREATED")], "s", None)
+    assert lost == ({"t:0": 7}, ("t:0 is RECREATED: 7 is no offset of it",))
+    with pytest.raises(SqlError, match="has no position yet"):
+        offsets_of([row("t:1", None, status="NEW")], "s", None)
+
+
+def test_readers_that_stand_apart_are_not_mixed() -> None:
+    rows = [row("t:0", 7, fragment="mv-2:1"), row("t:0", 9, fragment="mv-3:1")]
+    with pytest.raises(SqlError, match="has no position of its own: mv-2:1, mv-3:1 read it") as caught:
+        offsets_of(rows, "s", None)
+    assert (caught.value.code, caught.value.hint) == ("RW310", "--fragment mv-2:1")
+    assert offsets_of(rows, "s", "mv-3:1") == ({"t:0": 9}, ())
+    assert offsets_of([rows[0], row("t:0", 7, fragment="mv-3:1")], "s", None) == ({"t:0": 7}, ())
+    with pytest.raises(SqlError, match="--fragment is one of mv-2:1, mv-3:1"):
+        offsets_of(rows, "s", "mv-4:1")
 
 
 def test_a_secret_on_the_command_line_is_refused_and_not_repeated() -> None:

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.connectors.base import SplitState
@@ -64,7 +64,6 @@ def whole(of: RowPlan) -> list[dict[str, Any]]:
     return documents(of, *(SplitRange(str(n), n, 0, of.split_total(n) or 0) for n in range(of.splits)))
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.integers(0, 400), st.integers(0, 60), st.integers(0, 2))
 def test_rows_are_the_same_wherever_reading_starts(start: int, count: int, split: int) -> None:
     made = plan(OPTIONS, COLUMNS)

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -32,7 +32,6 @@ def reader(
     )
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=30), st.integers(0, 5000))
 def test_a_limit_is_shared_out_fairly(left: list[int], most: int) -> None:
     shared = share_out(np.array(left, dtype=np.int64), most)

@@ -20,6 +20,9 @@ from rw_sql.connectors.range_stream import RangeStreamReader, take
 from rw_sql.connectors.ranged import batch_ends, batch_offset
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.options import SecretReference, source_options
+from tests.plan.canned import CannedWorld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,6 +185,23 @@ def test_a_bucket_is_seen_by_its_keys(bucket: dict[str, str]) -> None:
     store = files("s3").store(bucket)
     assert store.find("in/a.csv").incarnation == splits["in/a.csv"].incarnation
     assert files("s3").offsets_at(bucket, 0, ("in/a.csv",)) == {"in/a.csv": 0}
+
+
+def test_a_connection_leads_to_the_bucket(bucket: dict[str, str]) -> None:
+    world = CannedWorld()
+    world.run(
+        "CREATE SECRET key WITH (backend = 'meta') AS 'x'",
+        "CREATE CONNECTION lake WITH (type = 's3', s3.region = 'us-east-1', s3.access.key = 'k',"
+        f" s3.secret.key = SECRET key, s3.endpoint = '{bucket['s3.endpoint_url']}')",
+        "CREATE SOURCE f (id INT) WITH (connector = 's3', connection = lake, s3.bucket_name = 'lake')"
+        " FORMAT PLAIN ENCODE CSV",
+    )
+    source = world.snapshot.find("source", "f")
+    assert isinstance(source, SourceRecord)
+    planned = source_options(world.snapshot, source)
+    options = {key: SECRET if isinstance(value, SecretReference) else value for key, value in planned}
+    assert options == bucket
+    assert seen(options, "s3").keys() == {"in/a.csv", "in/deep/b.csv", "out/d.csv"}
 
 
 def test_a_bucket_that_cannot_be_listed(bucket: dict[str, str]) -> None:

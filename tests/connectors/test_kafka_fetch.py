@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produce
 from rw_sql.connectors.base import FetchingConnector
 from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.connectors.kafka_fetch import KafkaFetcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rw_sql.cli.kafka_broker import BrokerInfo
-    from rw_sql.connectors.kafka_fetch import KafkaFetcher
 
 pytestmark = pytest.mark.kafka
 
@@ -122,20 +122,32 @@ def test_a_batch_of_many_bytes_is_left_to_sparks_reader(
     assert len(rows(fetching, {f"{topic}:0": (0, 10)})) == 10
 
 
-def test_a_fetch_ends_with_its_owner(broker: BrokerInfo, topic: str) -> None:
-    import threading
+class Noticed:
+    """A consumer that says when it is asked for records."""
 
+    def __init__(self, consumer: Consumer, is_polled: threading.Event) -> None:
+        self.consumer = consumer
+        self.is_polled = is_polled
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "poll":
+            self.is_polled.set()
+        return getattr(self.consumer, name)
+
+
+def test_a_fetch_ends_with_its_owner(broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_consumer, is_polled = KafkaFetcher._open, threading.Event()
+    monkeypatch.setattr(KafkaFetcher, "_open", lambda self: Noticed(open_consumer(self), is_polled))
+    monkeypatch.setattr("rw_sql.connectors.kafka_fetch._SECONDS", 3600.0)
     found = fetcher(broker, topic)
     answers: list[object] = []
-    # Nothing is there at that offset, so that it would wait.
-    waiting = threading.Thread(target=lambda: answers.append(found.fetch({f"{topic}:0": (0, 1)})))
+    # Nothing is there at that offset: nothing but the end of its owner ends it.
+    waiting = threading.Thread(target=lambda: answers.append(found.fetch({f"{topic}:0": (0, 1)})), daemon=True)
     waiting.start()
-    time.sleep(0.2)
-    began = time.monotonic()
+    assert is_polled.wait(60)
     found.close()
-    waiting.join()
+    waiting.join(60)
     assert answers == [None]
-    assert time.monotonic() - began < 4
     assert found.fetch({f"{topic}:0": (0, 1)}) is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.connectors.base import SplitState
@@ -16,7 +16,6 @@ words = st.none() | st.text(max_size=30)
 offsets = st.integers(min_value=0, max_value=MAX_OFFSET)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(offsets, words, words)
 def test_what_is_encoded_is_decoded(offset: int, cluster: str | None, incarnation: str | None) -> None:
     state = SplitState(split="orders:0", offset=offset, cluster=cluster, incarnation=incarnation)
@@ -25,13 +24,11 @@ def test_what_is_encoded_is_decoded(offset: int, cluster: str | None, incarnatio
     assert list(json.loads(text)) == sorted(json.loads(text))
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(offsets)
 def test_a_bare_number_is_an_offset(offset: int) -> None:
     assert decode_state("s", f" {offset} ") == SplitState(split="s", offset=offset)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.text())
 def test_any_text_is_a_state_or_a_coded_error(text: str) -> None:
     assert _offset_or_code(text) in (None, "RW210")

@@ -25,18 +25,11 @@ import rw_sql
 from rw_sql.metastore import Metastore
 from rw_sql.runtime import faults, owner
 from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
-from tests.java import java_options
+from tests.spark_settings import FEW_ROWS
 
 EXIT_NOT_REACHED = 3
 EXIT_NOTICED = 75
 
-SPARK_SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "1g",
-    # A life of some seconds: what the second compiler and parallel collection cost never comes back.
-    "spark.driver.extraJavaOptions": java_options(),
-}
 SPARK_APPEND = "spark.append_in_flight"
 _WAIT_SECONDS = 60.0
 _DISCOVERY_SECONDS = 1.0
@@ -88,7 +81,7 @@ class Child:
 
     def connect(self) -> SparkSession:
         """A session on the warehouse whose owner says yes to everything."""
-        spark = rw_sql.connect(self.warehouse, config=SPARK_SETTINGS)
+        spark = rw_sql.connect(self.warehouse, config=FEW_ROWS)
         rw_sql.attach(spark, self.warehouse).ask = lambda _: True
         return spark
 

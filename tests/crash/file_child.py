@@ -12,7 +12,7 @@ from pathlib import Path
 
 import rw_sql
 from rw_sql.runtime import faults
-from tests.crash.child import SPARK_SETTINGS
+from tests.spark_settings import FEW_ROWS
 
 _WAIT_SECONDS = 120.0
 
@@ -21,7 +21,7 @@ def main() -> None:
     task = json.loads(sys.argv[1])
     if task["point"]:
         faults.arm(task["point"], "both")
-    spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
+    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
     spark.sql(
         f"CREATE SOURCE IF NOT EXISTS f (id INT) WITH (connector = 'posix_fs', posix_fs.root = '{task['folder']}', "
         # A batch reads a few files.

@@ -7,9 +7,7 @@ with the view from what the catalog holds, is killed at a fault point or comes t
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -17,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from tests.java import java_options
+from tests.crash.lives import Lives
+from tests.spark_settings import SPARK_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,13 +36,6 @@ POINTS = (
 PARTITIONS = 2
 GROUPS = 7
 _LIFE_SECONDS = 300
-_ROOT = Path(__file__).parents[2]
-_SPARK_SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": java_options(),
-}
 
 
 class KilledHistory:
@@ -51,6 +43,7 @@ class KilledHistory:
 
     def __init__(self, folder: Path, bootstrap: str, *, records: int, chunk: int) -> None:
         self.folder = folder
+        self.lives = Lives(module="tests.crash.histories", folder=folder, seconds=_LIFE_SECONDS)
         self.bootstrap = bootstrap
         self.topic = f"history.{uuid.uuid4().hex[:8]}"
         self.records = records
@@ -63,10 +56,10 @@ class KilledHistory:
         """Kills one process at each of the points, lets the next one end, and compares. Raises AssertionError."""
         for number, point in enumerate(points):
             status = self._live(point)
-            assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self._said()}"
+            assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self.lives.said()}"
         self._produce(self.records, self.records + 10)
         status = self._live("")
-        assert status == 0, f"the last process ended with {status}\n{self._said()}"
+        assert status == 0, f"the last process ended with {status}\n{self.lives.said()}"
         found = json.loads((self.folder / "found.json").read_text())
         expected = Counter(str(number) for number in range(self.records + 10))
         assert Counter(found["appended"]) == expected, _differences(Counter(found["appended"]), expected)
@@ -91,21 +84,7 @@ class KilledHistory:
             "chunk": self.chunk,
             "point": point,
         }
-        with (self.folder / "said.txt").open("ab") as said:
-            child = subprocess.run(
-                [sys.executable, "-m", "tests.crash.histories"],
-                input=json.dumps(task).encode(),
-                stdout=said,
-                stderr=said,
-                cwd=_ROOT,
-                env={**os.environ, "PYTHONPATH": str(_ROOT)},
-                timeout=_LIFE_SECONDS,
-                check=False,
-            )
-        return child.returncode
-
-    def _said(self) -> str:
-        return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
+        return self.lives.live(task)
 
 
 def _differences(found: Counter[str], expected: Counter[str]) -> str:
@@ -118,7 +97,7 @@ def _main(task: dict[str, Any]) -> None:
 
     backfill.CHUNK_RECORDS = task["chunk"]
     _note_reads(Path(task["folder"]) / "read.jsonl")
-    spark = rw_sql.connect(task["warehouse"], config=_SPARK_SETTINGS)
+    spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
     if spark.sql("SHOW SOURCES").count() == 0:
         spark.sql(
             f"CREATE SOURCE s (id BIGINT) WITH (connector = 'kafka', topic = '{task['topic']}', "

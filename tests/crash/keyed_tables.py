@@ -7,10 +7,8 @@ on with the table and the views over it, is killed at a fault point or comes to 
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -19,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from tests.crash.lives import Lives
+from tests.spark_settings import SPARK_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,14 +40,6 @@ PARTITIONS = 2
 CLASSES = 7
 _DELETED = 0.2
 _LIFE_SECONDS = 300
-_ROOT = Path(__file__).parents[2]
-_SPARK_SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 
 
 @dataclass(slots=True)
@@ -72,10 +64,10 @@ class KilledTable:
         for number, point in enumerate(points):
             self._produce(share)
             status = self._live(point)
-            assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self._said()}"
+            assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self._lives().said()}"
         self._produce(self.updates - share * len(points))
         status = self._live("")
-        assert status == 0, f"the last process ended with {status}\n{self._said()}"
+        assert status == 0, f"the last process ended with {status}\n{self._lives().said()}"
         found = json.loads((self.folder / "found.json").read_text())
         table = {int(id_): value for id_, value in found["rows"]}
         assert len(table) == len(found["rows"]), "a key has several rows"
@@ -114,21 +106,10 @@ class KilledTable:
             "topic": self.topic,
             "point": point,
         }
-        with (self.folder / "said.txt").open("ab") as said:
-            child = subprocess.run(
-                [sys.executable, "-m", "tests.crash.keyed_tables"],
-                input=json.dumps(task).encode(),
-                stdout=said,
-                stderr=said,
-                cwd=_ROOT,
-                env={**os.environ, "PYTHONPATH": str(_ROOT)},
-                timeout=_LIFE_SECONDS,
-                check=False,
-            )
-        return child.returncode
+        return self._lives().live(task)
 
-    def _said(self) -> str:
-        return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
+    def _lives(self) -> Lives:
+        return Lives(module="tests.crash.keyed_tables", folder=self.folder, seconds=_LIFE_SECONDS)
 
 
 def _differences(found: Mapping[int, int | None], expected: Mapping[int, int | None]) -> str:
@@ -141,7 +122,7 @@ def _main(task: dict[str, Any]) -> None:
     import rw_sql
     from rw_sql.runtime import faults
 
-    spark = rw_sql.connect(task["warehouse"], config=_SPARK_SETTINGS)
+    spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
     spark.sql("SET statement_timeout = '240s'")
     made = {row[2] for row in spark.sql("SHOW JOBS").collect()}
     faults.arm(task["point"], "both")

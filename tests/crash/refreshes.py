@@ -7,10 +7,8 @@ from what the catalog holds, is killed at a fault point or comes to the end, and
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+
+from tests.crash.lives import Lives
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,6 @@ RECOVERY_POINTS = (
 
 KINDS = 5
 _LIFE_SECONDS = 900
-_ROOT = Path(__file__).parents[2]
 _SPARK_SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -104,26 +103,15 @@ class KilledRefresh:
         for number, point in enumerate((*points, "")):
             status = self._process(point, chunk)
             expected = -signal.SIGKILL if point else 0
-            assert status == expected, f"{point or 'the end'} ({number}): status {status}\n{self._said()}"
+            assert status == expected, f"{point or 'the end'} ({number}): status {status}\n{self._lives().said()}"
             self.killed += bool(point)
 
     def _process(self, point: str, chunk: int) -> int:
         task = {"folder": str(self.folder), "chunk": chunk, "point": point}
-        with (self.folder / "said.txt").open("ab") as said:
-            child = subprocess.run(
-                [sys.executable, "-m", "tests.crash.refreshes"],
-                input=json.dumps(task).encode(),
-                stdout=said,
-                stderr=said,
-                cwd=_ROOT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])},
-                timeout=_LIFE_SECONDS,
-                check=False,
-            )
-        return child.returncode
+        return self._lives().live(task)
 
-    def _said(self) -> str:
-        return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
+    def _lives(self) -> Lives:
+        return Lives(module="tests.crash.refreshes", folder=self.folder, seconds=_LIFE_SECONDS)
 
     def _compare(self) -> None:
         found = json.loads((self.folder / "found.json").read_text())

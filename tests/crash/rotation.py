@@ -226,11 +226,11 @@ def main() -> None:
     """One life, up to its kill if it has one."""
     import rw_sql
     from rw_sql.runtime import faults
-    from tests.crash.child import SPARK_SETTINGS
     from tests.integration.test_live_sinks import consumed
+    from tests.spark_settings import FEW_ROWS
 
     task = json.loads(sys.stdin.read())
-    spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
+    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
     if task["login"] is not None:
         create(spark, task)
     spark.sql("SET statement_timeout = '120s'")

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from bench.harness import Case, NotRunError, Outcome, Pair, find_cases, measure
-from bench.report import BEGIN, END, write_json, write_page
+from bench.harness import Case, NotRunError, Outcome, Pair, find_cases, measure, together
+from bench.plot import plot
+from bench.report import BEGIN, END, verdict, write_json, write_page
+from bench.streaming import Watched, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +40,7 @@ def case(goal: float, calls: list[str], *, is_more_better: bool = False, has_pee
 
 def test_sides_alternate_and_the_ratio_is_of_medians() -> None:
     calls: list[str] = []
-    outcome = measure(case(0.6, calls))
+    (outcome,) = measure([case(0.6, calls)])
     assert calls == ["ours", "peer"] * 5
     assert outcome.ratio == 0.5
     assert outcome.spread == (0.5, 0.5)
@@ -48,7 +52,8 @@ def test_sides_alternate_and_the_ratio_is_of_medians() -> None:
     [(0.4, False, True, False), (0.4, True, True, True), (0.9, False, False, False), (1.0, False, False, True)],
 )
 def test_the_verdict(goal: float, is_more_better: bool, has_peer: bool, met: bool) -> None:
-    assert measure(case(goal, [], is_more_better=is_more_better, has_peer=has_peer)).is_met is met
+    (outcome,) = measure([case(goal, [], is_more_better=is_more_better, has_peer=has_peer)])
+    assert outcome.is_met is met
 
 
 def test_a_peer_that_is_not_there_counts_neither_way() -> None:
@@ -57,7 +62,7 @@ def test_a_peer_that_is_not_there_counts_neither_way() -> None:
         raise NotRunError("pyflink does not install")
         yield
 
-    outcome = measure(Case(name="c", title="c", peer="p", unit="s", goal=1.0, open=opened))
+    (outcome,) = measure([Case(name="c", title="c", peer="p", unit="s", goal=1.0, open=opened)])
     assert outcome.is_met is None
     assert outcome.as_json()["not_run"] == "pyflink does not install"
 
@@ -65,12 +70,12 @@ def test_a_peer_that_is_not_there_counts_neither_way() -> None:
 def test_the_page_keeps_the_words_around_its_table(tmp_path: Path) -> None:
     page = tmp_path / "benchmarks.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_page([Outcome(case=case(1.0, []), ours=(1.0,), peer=(2.0,))], page)
+    write_page({"c": Outcome(case=case(1.0, []), ours=(1.0,), peer=(2.0,)).as_json()}, page)
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "old" not in text
-    assert "| c | p | s | 1 (1–1) | 2 (2–2) | 0.5 (0.5–0.5) | ≤ 1 | met |" in text
+    assert "| c | p | s | 1 (1–1) | 2 (2–2) | 0.5 (0.5–0.5) | ≤ 1 | – | met |" in text
 
 
 def test_results_of_other_cases_stay(tmp_path: Path) -> None:
@@ -86,3 +91,72 @@ def test_every_case_is_found_and_the_page_has_its_marks() -> None:
     assert "parse_create_source" in names
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     assert page.index(BEGIN) < page.index(END)
+
+
+def test_cases_of_one_set_up_are_measured_together() -> None:
+    calls: list[str] = []
+
+    @contextmanager
+    def opened() -> Iterator[Pair]:
+        def ours() -> dict[str, float]:
+            calls.append("ours")
+            return {"cpu": 1.0, "bytes": 10.0, "alone": 3.0}
+
+        yield Pair(ours=ours, peer=lambda: {"cpu": 2.0, "bytes": 10.0})
+
+    cases = [
+        Case(name=name, title=name, peer="p", unit="s", goal=1.0, open=opened, warm_ups=0)
+        for name in ("cpu", "bytes", "alone")
+    ]
+    other = case(1.0, calls)
+    groups = list(together([*cases, other]))
+    assert groups == [tuple(cases), (other,)]
+    cpu, sent, alone = measure(groups[0])
+    assert calls == ["ours"] * 5
+    assert (cpu.ratio, sent.ratio, alone.ratio) == (0.5, 1.0, None)
+    assert (cpu.goal, alone.goal, alone.is_met) == ("≤ 1", "≤ 1 s", False)
+
+
+def test_a_figure_that_does_not_stay_is_not_met() -> None:
+    speeds = iter((1.0, 1.0, 1.3))
+
+    @contextmanager
+    def opened() -> Iterator[Pair]:
+        speed = next(speeds)
+        yield Pair(ours=lambda: speed, peer=lambda: 2.0)
+
+    (outcome,) = measure([Case(name="c", title="c", peer="p", unit="s", goal=1.0, open=opened, warm_ups=0)], rounds=3)
+    assert outcome.rounds == (0.5, 0.5, 0.65)
+    assert outcome.drift == pytest.approx(0.3)
+    assert outcome.is_met is False
+    assert len(outcome.ours) == 15
+
+
+def test_what_goes_wrong_in_a_case_is_not_met_and_told() -> None:
+    outcome = Outcome(case=case(1.0, []), failed="RuntimeError: the process ended with 1")
+    assert outcome.is_met is False
+    assert verdict(outcome.as_json()) == "failed: RuntimeError: the process ended with 1"
+
+
+def test_the_plot_has_a_bar_for_each_case() -> None:
+    drawn = plot({"fast": (0.2, True), "slow": (30.0, False)})
+    assert drawn.index(">slow<") < drawn.index(">fast<")
+    assert drawn.count('class="met"') == drawn.count('class="missed"') == 1
+
+
+def test_a_watched_table_tells_its_rows_as_they_come(tmp_path: Path) -> None:
+    watched = Watched(str(tmp_path / "table"))
+    assert (watched.rows(), watched.version()) == (0, -1)
+    write_deltalake(watched.path, pa.table({"n": [1, 2]}))
+    assert (watched.rows(), watched.version()) == (2, 0)
+    assert watched.rows() == 2
+    write_deltalake(watched.path, pa.table({"n": [40]}), mode="append")
+    write_deltalake(watched.path, pa.table({"n": [2]}), mode="append")
+    assert (watched.rows(), watched.version()) == (4, 2)
+    summed = Watched(watched.path)
+    assert summed.sum_of("n") == 45
+
+
+def test_what_is_waited_for_too_long_is_not_run() -> None:
+    with pytest.raises(NotRunError, match="a row comes: not within 0 s"):
+        wait_until(lambda: False, "a row comes", seconds=0.0)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 import rw_sql
+from rw_sql import errors
 from rw_sql.cli.main import app
 from rw_sql.syntax import could_be_ours, split_script
 
@@ -23,6 +26,19 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SQL_BLOCK = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+FOLDERS = "rw_sql|cli|connectors|metastore|plan|runtime|syntax|tests|examples|grammar|catalog|sources"
+FILE = re.compile(rf"`((?:{FOLDERS})/[a-z0-9_/]+\.[a-z.]+)`")
+# Decisions and the changelog say what was there when they were written.
+CURRENT = [path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
+CATALOG = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "catalog").glob("*.sql")))
+
+
+def anchors(text: str) -> set[str]:
+    """What a link to a heading is called on GitHub."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)}
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -31,7 +47,32 @@ def name(path: Path) -> str:
 def test_links_lead_somewhere(document: Path) -> None:
     for target in LINK.findall(document.read_text(encoding="utf-8")):
         if not re.match(r"[a-z]+:|#", target):
-            assert (document.parent / target.split("#")[0]).exists(), f"{name(document)} links to {target}"
+            path, _, anchor = target.partition("#")
+            assert (document.parent / path).exists(), f"{name(document)} links to {target}"
+            if anchor:
+                there = anchors((document.parent / path).read_text(encoding="utf-8"))
+                assert anchor in there, f"{name(document)} links to {target}"
+
+
+@pytest.mark.parametrize("document", CURRENT, ids=name)
+def test_files_that_are_named_exist(document: Path) -> None:
+    for path in FILE.findall(document.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists() or (ROOT / "rw_sql" / path).exists(), f"{name(document)} names {path}"
+
+
+@pytest.mark.parametrize("document", CURRENT, ids=name)
+def test_codes_and_views_that_are_named_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    codes = {kind.code for kind in vars(errors).values() if isinstance(kind, errors.ErrorCode)}
+    assert set(re.findall(r"\bRW\d{3}\b", text)) <= codes
+    views = set(re.findall(r"CREATE VIEW rw_catalog\.(\w+)", CATALOG))
+    assert set(re.findall(r"\brw_catalog\.(rw_\w+)", text)) <= views
+
+
+def test_the_metastores_page_names_every_table_and_view() -> None:
+    page = (ROOT / "docs" / "metastore.md").read_text(encoding="utf-8")
+    there = set(re.findall(r"CREATE (?:TABLE|VIEW) rw_catalog\.(\w+)", CATALOG))
+    assert {found for found in there if f"`{found}`" not in page} == set()
 
 
 @pytest.mark.parametrize("document", [*PROSE, *SCRIPTS], ids=name)
@@ -43,12 +84,22 @@ def test_statements_parse(document: Path) -> None:
                 rw_sql.parse(statement.text)
 
 
-def test_readme_names_targets_and_commands_that_exist() -> None:
+@pytest.mark.parametrize("document", CURRENT, ids=name)
+def test_commands_and_their_options_exist(document: Path) -> None:
+    root = get_command(app)
+    for line in re.findall(r"\brw-sql ([a-z][^\n`|]*)", document.read_text(encoding="utf-8")):
+        command: Any = root
+        words = line.split()
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert command is not root, f"rw-sql {line}"
+        options = {option for found in command.params for option in found.opts}
+        given = {word.strip("[]().,;:").partition("=")[0] for word in words if word.startswith(("--", "[--"))}
+        assert command.name == "pyspark" or given <= options, f"rw-sql {line}"
+
+
+def test_readme_names_targets_that_exist() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make ([a-z-]+)", readme, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
-    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    known |= {group.name for group in app.registered_groups if group.name}
-    for command in re.findall(r"\brw-sql ([a-z]+)", readme):
-        assert command in known, f"rw-sql {command}"

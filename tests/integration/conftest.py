@@ -7,6 +7,7 @@ import pytest
 import rw_sql
 from rw_sql.runtime import owner
 from tests.integration.attached import AttachedSession
+from tests.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,22 +15,26 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SPARK_SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "2g",
-}
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of this process, attached to nothing."""
-    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=SPARK_SETTINGS)
+    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=FEW_ROWS)
     rw_sql.detach(session)
     yield session
     rw_sql.detach(session)
     session.stop()
+
+
+@pytest.fixture
+def made_code(spark: SparkSession) -> Iterator[None]:
+    """Spark makes code, as users' sessions do: without, its ``catalog.listTables`` cannot decode its own rows."""
+    before = {key: FEW_ROWS[key] for key in ("spark.sql.codegen.factoryMode", "spark.sql.codegen.wholeStage")}
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    yield
+    for key, value in before.items():
+        spark.conf.set(key, value)
 
 
 @pytest.fixture

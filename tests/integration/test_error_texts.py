@@ -12,7 +12,7 @@ from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.cli.run import require_no_open_block
 from rw_sql.errors import SqlError
 from rw_sql.scripts import run_statements
-from tests.conftest import FIXTURES
+from tests.conftest import FIXTURES, rendered
 from tests.integration.attached import AttachedSession, produce_json
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 ERRORS = FIXTURES / "errors"
-
-
-def rendered(error: SqlError) -> str:
-    return f"{error.render()}\nSQLSTATE: {error.sqlstate}\n"
 
 
 def test_flush_where_nobody_runs_the_jobs(

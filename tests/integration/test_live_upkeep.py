@@ -28,11 +28,12 @@ SOURCE = (
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn of upkeep every three versions. What is not needed any more stays for seconds instead of an hour: who
-    reads a table's log has listed its files a moment before."""
+    """A turn of upkeep every three versions. What is not needed any more stays for seconds instead of a minute and an
+    hour: who reads a table's log has listed its files a moment before."""
     monkeypatch.setattr(log_upkeep, "EVERY_VERSIONS", 3)
     monkeypatch.setattr(table_files, "MOST_SMALL_FILES", 2)
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 10.0)
+    monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 10.0)
 
 
 def read_everything(session: AttachedSession) -> int:

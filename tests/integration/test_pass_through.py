@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("made_code")]
 
 FILE = Path(__file__).with_name("spark_statements.txt")
 _ODD_SPACE = ("SELECT 1\r\n", "\tSELECT\t1\t", "SELECT\u00a01", "\ufeffSELECT 1", "SELECT 1\n\n\n", "", " ", "\n--\n")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import rw_sql
 from rw_sql.cli.kafka_topics import add_partitions, create_topic
 from rw_sql.metastore import Metastore
+from rw_sql.runtime import reconciler
 from rw_sql.runtime.views import streamed
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.processes import START_SECONDS, Server
@@ -60,6 +61,36 @@ def test_a_large_keyed_batch_is_merged_by_spark(session: AttachedSession, monkey
     assert "MERGE" in {row.operation for row in history}
 
 
+@pytest.mark.kafka
+def test_a_view_of_a_paused_source_rests_and_goes_on_with_it(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "REST_AFTER_SECONDS", 0.2)
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, [{"id": number} for number in range(3)])
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id % 2 AS odd, count(*) AS n FROM s GROUP BY id % 2",
+        "CREATE MATERIALIZED VIEW w AS SELECT n FROM v WHERE odd = 0",
+    )
+    assert session.flushed_rows_of("v") == [(0, 2), (1, 1)]
+    session.run("PAUSE SOURCE s")
+    wait_until(lambda: not _queries(session), "no query runs any more")
+    assert session.job("v").state == session.job("w").state == "RUNNING"
+    assert session.flushed_rows_of("w") == [(2,)]
+    produce_json(broker.bootstrap, topic_name, [{"id": 4}])
+    session.run("RESUME SOURCE s")
+    assert session.flushed_rows_of("v") == [(0, 3), (1, 1)]
+    assert session.rows_of("w") == [(3,)]
+
+
+def _queries(session: AttachedSession) -> int:
+    """How many streaming queries the JVM runs, in whichever session."""
+    java: Any = session.spark
+    return int(java._jsparkSession.sharedState().activeStreamingQueries().size())
+
+
 def test_a_view_that_fails_tells_the_cause(session: AttachedSession) -> None:
     session.run(
         GENERATED,
@@ -91,6 +122,7 @@ def test_what_one_session_did_not_ask_for_another_may(spark: SparkSession, tmp_p
         first.detach()
 
 
+@pytest.mark.usefixtures("made_code")
 def test_the_next_warehouse_does_not_show_the_rows_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
     for name, total in (("one", 3), ("other", 5)):
         session = AttachedSession(spark, str(tmp_path / name))

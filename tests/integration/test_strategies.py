@@ -19,8 +19,8 @@ from rw_sql.plan.desired import view_spec
 from rw_sql.plan.lower import lower
 from rw_sql.plan.relations import schema_columns
 from rw_sql.runtime import faults
+from rw_sql.runtime.arrival import last_data_version
 from rw_sql.runtime.context import Context
-from rw_sql.runtime.flush import _last_data_version
 from rw_sql.runtime.output import JobOutput
 from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.spark_sessions import SparkSessions, plain_sql
@@ -122,7 +122,7 @@ class Below:
                 path = warehouse.data(id_, 1)
                 table_id = str(DeltaTable(path).metadata().id)
                 reached = committed_versions(warehouse, checkpoint, feeds={table_id}).get(table_id, -1)
-                if reached <= _last_data_version(self.context, path, is_feed=True):
+                if reached <= last_data_version(self.context, path, is_feed=True):
                     return False
             return True
 

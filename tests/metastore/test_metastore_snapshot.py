@@ -12,7 +12,7 @@ from rw_sql.metastore.records import DropObject, PutObject
 from rw_sql.metastore.snapshot import effect_of
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_snapshot_equals_the_model_and_never_changes(data: st.DataObject) -> None:
     model, snapshot = Model(), Snapshot()
@@ -28,7 +28,7 @@ def test_a_snapshot_equals_the_model_and_never_changes(data: st.DataObject) -> N
         assert content(old) == was
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:
     snapshot = Snapshot()

@@ -189,7 +189,7 @@ def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(
         Metastore.open(warehouse)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_store_equals_the_model_also_when_opened_anew(tmp_path_factory, make: Make, data: st.DataObject) -> None:
     warehouse = str(tmp_path_factory.mktemp("warehouse"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
+import pytest
+
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka import topics_of
 from rw_sql.connectors.registry import connector
@@ -15,51 +17,57 @@ from rw_sql.metastore.codec import before_to_json, changes_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import FORGOTTEN, OperationRecord, PutSplitStates, SourceRecord
 from rw_sql.metastore.snapshot import before_image, effect_of
-from rw_sql.plan.desired import ingest_fragment
+from rw_sql.plan.desired import holds_of, ingest_fragment
 from rw_sql.plan.explain import explain_lines
 from rw_sql.plan.log_requests import LogSize, MeasureLogs
-from rw_sql.plan.lower import lower
+from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.options import visible
+from rw_sql.plan.position_requests import (
+    CommittedRanges,
+    Positions,
+    ReadCommittedRanges,
+    ReadHistoryGround,
+    ReadPositions,
+    ReadPositionsBefore,
+    ReadVersion,
+    ReadWatermarks,
+)
+from rw_sql.plan.query_requests import AnalyzeQuery, QueryAnalysis
 from rw_sql.plan.ranges import LogPiece, ReadLife, with_piece, with_span
 from rw_sql.plan.requests import (
-    AnalyzeQuery,
     AsIf,
     CheckpointText,
-    CommittedRanges,
+    MeasureLags,
+    OpenSecret,
+    ReadBackfills,
+    ReadCheckpoint,
+    ReadClock,
+    ReadFile,
+    ReadJobStatuses,
+    ReadMetrics,
+    ReadOperations,
+    Sample,
+    SealSecret,
+    drive,
+)
+from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints, RewindLook
+from rw_sql.plan.steps import after
+from rw_sql.plan.table_requests import LookAtTable, TableLook
+from rw_sql.plan.upstream_requests import (
     FindOffsetsAt,
     FindRecordTimes,
     FindSparseTopics,
     LookAtTarget,
     LookAtUpstream,
-    MeasureLags,
-    OpenSecret,
-    Positions,
-    QueryAnalysis,
-    ReadBackfills,
-    ReadCheckpoint,
-    ReadClock,
-    ReadCommittedRanges,
-    ReadFile,
     ReadGroupOffsets,
-    ReadHistoryGround,
-    ReadJobStatuses,
-    ReadMetrics,
-    ReadOperations,
-    ReadPositions,
-    ReadPositionsBefore,
-    ReadVersion,
-    ReadWatermarks,
-    Sample,
-    SealSecret,
 )
-from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints, RewindLook
-from rw_sql.plan.steps import after
-from rw_sql.plan.table_requests import LookAtTable, TableLook
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint
 from rw_sql.syntax import parse_statement
+from tests.conftest import rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from rw_sql.metastore.facts import RewindPoint
     from rw_sql.metastore.records import Change, Operation
@@ -127,12 +135,12 @@ class CannedWorld:
             for number, (start, end) in enumerate(bounds)
         )
 
-    def plan(self, text: str) -> Plan:
+    def plan(self, text: str, lower_as: Callable[..., Asking[Plan]] = lower) -> Plan:
         """The plan of one statement. Raises SqlError located in the text."""
         try:
             statement = parse_statement(text)
             return self.asking(
-                lower(statement, self.snapshot, query_dialect=self.dialect, shares_sources=self.shares_sources)
+                lower_as(statement, self.snapshot, query_dialect=self.dialect, shares_sources=self.shares_sources)
             )
         except SqlError as error:
             raise error.located(text) from error
@@ -194,7 +202,7 @@ class CannedWorld:
 
     def explained(self, text: str) -> str:
         """What EXPLAIN prints."""
-        return "\n".join(explain_lines(self.plan(text)))
+        return "\n".join(explain_lines(self.plan(text, lower_explained)))
 
     def answers(self, text: str) -> list[tuple[str, str]]:
         """Runs a statement: what it says it changed."""
@@ -224,19 +232,12 @@ class CannedWorld:
 
     def asking(self, asking: Asking[T]) -> T:
         """Drives a lowering to its end."""
-        try:
-            request = next(asking)
-            while True:
-                self.asked.append(request)
-                try:
-                    answer = self._answer(request)
-                except SqlError as error:
-                    request = asking.throw(error)
-                else:
-                    request = asking.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+
+        def answer(request: Request) -> object:
+            self.asked.append(request)
+            return self._answer(request)
+
+        return drive(asking, answer)
 
     def _answer(self, request: Request) -> object:
         match request:
@@ -303,7 +304,11 @@ class CannedWorld:
                     if row is not self.snapshot.states(fragment).get(split)
                 }
                 moved = {split: at for split, at in self.moved.items() if split not in set_anew}
-                return replace(self, snapshot=snapshot, moved=moved)._answer(inner)
+                held = {s.id for s in snapshot.all("source") if holds_of(snapshot, s.id)}
+                held -= {s.id for s in self.snapshot.all("source") if holds_of(self.snapshot, s.id)}
+                stopped = {ingest_fragment(id_) for id_ in held}
+                jobs = {job: status for job, status in self.jobs.items() if job not in stopped}
+                return replace(self, snapshot=snapshot, moved=moved, jobs=jobs)._answer(inner)
             case ReadPositionsBefore(source_id=source_id, stood=stood):
                 source = self.snapshot.get(source_id)
                 assert isinstance(source, SourceRecord)
@@ -390,3 +395,23 @@ def moved_world(*options: str) -> CannedWorld:
     world.run(create_source("s", "old", *options), "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
     world.read_on("s", old_0=40, old_1=50)
     return world
+
+
+def refused(world: CannedWorld, text: str) -> SqlError:
+    """Runs a statement that must be refused, which then has changed nothing."""
+    before = world.snapshot
+    with pytest.raises(SqlError) as caught:
+        world.run(text)
+    assert world.snapshot is before
+    return caught.value
+
+
+def told(text: str, error: SqlError) -> str:
+    """A statement and its refusal as fixtures keep them."""
+    return f"{text}\n\n{rendered(error)}"
+
+
+def refusals(world: CannedWorld, path: Path) -> list[str]:
+    """Each statement of a file, all of which must be refused, and what it is told."""
+    statements = path.read_text(encoding="utf-8").strip().split("\n\n")
+    return [told(statement, refused(world, statement)) for statement in statements]

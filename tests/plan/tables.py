@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
-from rw_sql.plan.requests import QueryAnalysis
+from rw_sql.plan.query_requests import QueryAnalysis
 from tests.plan.canned import HERE, CannedWorld
 
 if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord, TableRecord
-    from rw_sql.plan.requests import AnalyzeQuery
+    from rw_sql.plan.query_requests import AnalyzeQuery
 
 _JSON_TYPES = {"INT": "integer", "BIGINT": "long"}
 

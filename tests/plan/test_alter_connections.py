@@ -6,8 +6,8 @@ import pytest
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_base import SinkLook
-from tests.plan.canned import ELSEWHERE, HERE, CannedWorld
-from tests.plan.test_connections import connected_world, ingest, refused, restarted
+from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, refused
+from tests.plan.test_connections import connected_world, ingest, restarted
 
 ON_THE_FLY = (
     "group.id.prefix",
@@ -368,6 +368,35 @@ def test_a_databases_connection_may_change_at_any_time() -> None:
     assert refused(world, "ALTER CONNECTION pg SET (user = 'x')").code == "RW401"
     assert refused(world, "VALIDATE CONNECTION pg").code == "RW401"
     world.run("ALTER CONNECTION pg SET (user = 'x') WITH (VALIDATE = false)")
+
+
+def test_a_source_of_files_takes_its_store_from_a_connection() -> None:
+    world = CannedWorld()
+    lake = "s3.region = 'eu', s3.endpoint = 'http://minio:9000', s3.access.key = 'reader', s3.secret.key = SECRET key"
+    world.run(
+        "CREATE SECRET key WITH (backend = 'meta') AS 'x'",
+        f"CREATE CONNECTION lake WITH (type = 's3', {lake})",
+        "CREATE SOURCE f (id INT) WITH (connector = 's3', connection = lake, s3.bucket_name = 'b')"
+        " FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM f",
+    )
+    before = ingest(world)["f"]
+    assert {key: value for key, value in before.options if isinstance(value, str)} == {
+        "s3.region_name": "eu",
+        "s3.endpoint_url": "http://minio:9000",
+        "s3.credentials.access": "reader",
+        "s3.bucket_name": "b",
+    }
+    assert restarted(world.run("ALTER SOURCE f SET CONNECTION NONE")) == []
+    assert "s3.region_name = 'eu', s3.endpoint_url = 'http://minio:9000'" in definition(world, "f")
+    assert "s3.credentials.secret = secret key" in definition(world, "f")
+    assert restarted(world.run("ALTER SOURCE f SET CONNECTION lake")) == []
+    assert "connector = 's3', connection = lake, s3.bucket_name = 'b'" in definition(world, "f")
+    assert ingest(world)["f"] == before
+    assert restarted(world.run("ALTER SECRET key AS 'y'")) == [before.job]
+    plan = world.run("ALTER CONNECTION lake SET (s3.access.key = 'other')")
+    assert not plan.is_unsafe
+    assert restarted(plan) == [before.job]
 
 
 def _id(world: CannedWorld, name: str, kind: str = "connection") -> int:

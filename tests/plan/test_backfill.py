@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.errors import SqlError
@@ -14,7 +14,7 @@ from rw_sql.plan.backfill import view_options, with_rate_limit
 from rw_sql.plan.desired import ViewSpec, desired_jobs
 from rw_sql.plan.history import History, Portion, SplitHistory, next_chunk, plan_portions
 from rw_sql.plan.ranges import LogPiece, total, with_piece, without
-from rw_sql.plan.requests import LookAtUpstream
+from rw_sql.plan.upstream_requests import LookAtUpstream
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import CreateMaterializedView
 from tests.plan.canned import CannedWorld, create_source
@@ -220,7 +220,6 @@ def histories(draw: st.DrawFn) -> tuple[History, dict[str, tuple[LogPiece, ...]]
 
 
 @given(histories(), st.integers(1, 25))
-@settings(deadline=None)
 def test_every_offset_is_read_once_chunk_by_chunk(
     given_: tuple[History, dict[str, tuple[LogPiece, ...]]], most: int
 ) -> None:

@@ -7,8 +7,8 @@ import pytest
 from rw_sql.plan.definitions import definition_of, log_columns, primary_key, reader_definition, source_definition
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateSource
+from tests.plan.canned import refused
 from tests.plan.tables import create_table, source, table, tables_world
-from tests.plan.test_unsafe import refused
 
 FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
 

@@ -6,8 +6,7 @@ import pytest
 
 from rw_sql.plan.desired import IngestSpec, desired_jobs
 from rw_sql.plan.plan import Plan
-from tests.plan.canned import ELSEWHERE, HERE, CannedWorld
-from tests.plan.test_unsafe import refused
+from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, refused
 
 VALUE = "correct horse battery staple"
 
@@ -202,6 +201,13 @@ def test_a_secret_option_takes_no_literal() -> None:
 )
 def test_secrets_that_cannot_be(rest: str, message: str) -> None:
     assert refused(secret_world(), f"CREATE SECRET s {rest}").message == message
+
+
+@pytest.mark.parametrize("content", ["", " AS NULL", " AS null"])
+def test_a_value_kept_elsewhere_is_null(content: str) -> None:
+    plan = secret_world().plan(f"CREATE SECRET s WITH (backend = 'env', name = 'X'){content}")
+    assert plan.operation is not None
+    assert plan.operation.statement == "CREATE SECRET s WITH (backend = 'env', name = 'X')"
 
 
 def test_drop_of_a_used_secret_is_refused() -> None:

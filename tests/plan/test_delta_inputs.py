@@ -9,9 +9,8 @@ import pytest
 from rw_sql.plan.desired import SinkSpec, ViewSpec, desired_jobs
 from rw_sql.plan.table_requests import TableLook
 from rw_sql.syntax.queries import replaced_tables, table_places
-from tests.plan.canned import HERE, CannedWorld, create_source
+from tests.plan.canned import HERE, CannedWorld, create_source, refused
 from tests.plan.tables import tables_world
-from tests.plan.test_unsafe import refused
 
 SCHEMA = json.dumps(
     {

@@ -16,7 +16,7 @@ from rw_sql.errors import ErrorCode, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import parse_catalog
 from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
-from tests.conftest import FIXTURES
+from tests.conftest import FIXTURES, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 ERRORS = FIXTURES / "errors"
 _SHOWN = re.compile(r"^(?:\S+: )?(RW\d{3}): ", re.MULTILINE)
 _SHOWN_STATE = re.compile(r"^(?:\S+: )?(RW\d{3}): (?:.*\n)+?SQLSTATE: (\w{5})$", re.MULTILINE)
-
-
-def rendered(error: SqlError) -> str:
-    return f"{error.render()}\nSQLSTATE: {error.sqlstate}\n"
 
 
 def set_parameter(name: str) -> Operation:

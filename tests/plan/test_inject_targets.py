@@ -8,10 +8,11 @@ import pytest
 
 from rw_sql.connectors.base import GroupOffsets
 from rw_sql.errors import Span, SqlError
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.moments import interval_milliseconds, timestamp_milliseconds
-from rw_sql.plan.requests import CheckpointText, FindOffsetsAt
-from tests.plan.canned import CannedWorld, create_source, moved_world
-from tests.plan.test_unsafe import refused
+from rw_sql.plan.requests import CheckpointText
+from rw_sql.plan.upstream_requests import FindOffsetsAt
+from tests.plan.canned import CannedWorld, create_source, moved_world, refused
 
 SPAN = Span(start=0, end=1, line=1, column=1)
 
@@ -148,6 +149,39 @@ def test_offsets_that_are_worked_out() -> None:
     assert refused(world, "INJECT SOURCE OFFSETS s TO SHIFT -100").code == "RW211"
     assert injected(world, "TO SHIFT -100 ALLOW CLAMP") == {"old:0": 10, "old:1": 0}
     assert injected(world, "TO OFFSET 100 ALLOW CLAMP") == {"old:0": 50, "old:1": 50}
+
+
+def test_what_allow_clamp_makes_of_an_offset_is_said() -> None:
+    world = paused_world()
+    assert notices(world, "VALUES ('0' = 5, '1' = 60) ALLOW CLAMP") == [
+        "clamped to what the upstream holds: old:0 from 5 to 10, old:1 from 60 to 50"
+    ]
+    shown = world.explained("INJECT SOURCE OFFSETS s TO SHIFT -100 ALLOW CLAMP")
+    assert "note: clamped to what the upstream holds: old:0 from -90 to 10, old:1 from -50 to 0" in shown
+    assert notices(world, "TO OFFSET 20 ALLOW CLAMP") == []
+
+
+def test_for_splits_that_a_file_does_not_name() -> None:
+    world = paused_world()
+    world.files["f"] = "old,0,20\n"
+    error = refused(world, "INJECT SOURCE OFFSETS s FROM FILE 'f' FOR SPLITS ('1')")
+    assert (error.code, error.hint) == ("RW210", "offsets are given of old:0")
+
+
+@pytest.mark.parametrize("statement", ["INJECT SOURCE OFFSETS s TO OFFSET 20", "SKIP RECORD AT '0' 40 ON SOURCE s"])
+def test_a_running_source_is_explained_as_after_its_pause(statement: str) -> None:
+    world = moved_world()
+    world.jobs["ingest-1"] = JobStatus(job="ingest-1", object_id=1, state="RUNNING")
+    shown = world.explained(statement).splitlines()
+    said = "  note: the source is running, so these are its positions of now: PAUSE SOURCE s first"
+    assert said in shown
+    assert f"  as of epoch {world.snapshot.epoch}" in shown
+    assert refused(world, statement).code == "RW305"
+    world.run("PAUSE SOURCE s")
+    del world.jobs["ingest-1"]
+    assert world.explained(statement).splitlines() == [
+        line.replace("epoch 2", "epoch 3") for line in shown if line != said
+    ]
 
 
 def test_offsets_at_a_time() -> None:

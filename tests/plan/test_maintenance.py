@@ -9,12 +9,11 @@ import pytest
 
 from rw_sql.metastore.records import CHANGES, DIFF, KEYS, SIGNED, UPSERT, MaterializedViewRecord
 from rw_sql.plan.desired import ViewSpec, desired_jobs
-from rw_sql.plan.requests import STREAM, WHOLE, QueryAnalysis
-from tests.plan.canned import CannedWorld, create_source
-from tests.plan.test_unsafe import refused
+from rw_sql.plan.query_requests import STREAM, WHOLE, QueryAnalysis
+from tests.plan.canned import CannedWorld, create_source, refused
 
 if TYPE_CHECKING:
-    from rw_sql.plan.requests import AnalyzeQuery
+    from rw_sql.plan.query_requests import AnalyzeQuery
 
 COLUMNS = {"k": "string", "n": "long", "x": "double"}
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.desired import ViewSpec, desired_jobs, fragment_object, fragment_source, reader_fragment
-from tests.plan.canned import ELSEWHERE, CannedWorld, create_source
+from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, refused
 
 ALONE = "shared = 'false'"
 SINK = (
@@ -52,14 +51,6 @@ def shown(world: CannedWorld, text: str) -> list[tuple[object, ...]]:
     plan = world.plan(text)
     assert plan.table is not None
     return list(plan.table.rows)
-
-
-def refused(world: CannedWorld, text: str) -> SqlError:
-    before = world.snapshot
-    with pytest.raises(SqlError) as caught:
-        world.run(text)
-    assert world.snapshot is before
-    return caught.value
 
 
 def test_a_fragment_names_the_view_and_the_source() -> None:

@@ -27,10 +27,9 @@ from rw_sql.plan.refreshes import (
 )
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
-from tests.plan.canned import CannedWorld, create_source
+from tests.plan.canned import CannedWorld, create_source, refusals, refused
 from tests.plan.refreshing import NOW, create_refreshable, refreshable_world, state
 from tests.plan.tables import create_table, source, table, tables_world
-from tests.plan.test_unsafe import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -348,11 +347,7 @@ def refusing_world() -> CannedWorld:
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("errors/refreshes/*.sql")), ids=lambda path: path.stem)
 def test_refusal(path: Path, recorded: Callable[[Path, str], None]) -> None:
     world = refusing_world()
-    told = []
-    for statement in path.read_text(encoding="utf-8").strip().split("\n\n"):
-        error = refused(world, statement)
-        told.append(f"{statement}\n\n{error.render()}\nSQLSTATE: {error.sqlstate}\n")
-    recorded(path.with_suffix(".txt"), "\n\n".join(told))
+    recorded(path.with_suffix(".txt"), "\n\n".join(refusals(world, path)))
 
 
 def test_a_rename_takes_its_state_along_and_restarts_nothing() -> None:

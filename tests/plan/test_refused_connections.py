@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import FIXTURES
-from tests.plan.canned import ELSEWHERE, HERE
+from tests.plan.canned import ELSEWHERE, HERE, refusals
 from tests.plan.test_connections import connected_world
-from tests.plan.test_unsafe import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +52,8 @@ def refusing_world() -> CannedWorld:
     world.run(
         "CREATE CONNECTION pg WITH (type = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', user = 'writer')",
         "CREATE CONNECTION lake WITH (type = 's3', s3.region = 'eu-central-1')",
+        "CREATE SOURCE files (id INT) WITH (connector = 's3', connection = lake, s3.bucket_name = 'b')"
+        " FORMAT PLAIN ENCODE JSON",
         "CREATE SINK k FROM va WITH (connector = 'kafka', connection = c, topic = 't') FORMAT PLAIN ENCODE JSON",
         "CREATE SINK p FROM va WITH (connector = 'jdbc', connection = pg, table.name = 't', type = 'append-only')",
         f"CREATE SINK own FROM va WITH (connector = 'kafka', properties.bootstrap.server = '{HERE}', topic = 't')"
@@ -64,8 +65,4 @@ def refusing_world() -> CannedWorld:
 @pytest.mark.parametrize("path", sorted((FIXTURES / "errors" / "planned").glob("*.sql")), ids=lambda path: path.stem)
 def test_refusal(path: Path, recorded: Callable[[Path, str], None]) -> None:
     world = refusing_world()
-    told = []
-    for statement in path.read_text(encoding="utf-8").strip().split("\n\n"):
-        error = refused(world, statement)
-        told.append(f"{statement}\n\n{error.render()}\nSQLSTATE: {error.sqlstate}\n")
-    recorded(path.with_suffix(".txt"), "\n\n".join(told))
+    recorded(path.with_suffix(".txt"), "\n\n".join(refusals(world, path)))

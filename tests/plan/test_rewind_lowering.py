@@ -12,7 +12,7 @@ from rw_sql.metastore.records import RewindRecord
 from rw_sql.plan.lower_block import require_inside
 from rw_sql.plan.rewind_requests import RewindLook, TableBack
 from rw_sql.syntax import parse_statement
-from tests.plan.canned import ELSEWHERE, CannedWorld, moved_world
+from tests.plan.canned import ELSEWHERE, CannedWorld, moved_world, refused
 
 STATE = '{{"cluster":"cluster 127.0.0.1:9092","incarnation":"first","offset":{}}}'
 
@@ -53,13 +53,10 @@ def moved_on(world: CannedWorld) -> int:
     return operation
 
 
-def refused(world: CannedWorld, text: str) -> SqlError:
-    before = world.snapshot
-    with pytest.raises(SqlError) as caught:
-        world.run(text)
-    assert world.snapshot is before
-    assert caught.value.code == "RW334"
-    return caught.value
+def refused_rewind(world: CannedWorld, text: str) -> SqlError:
+    error = refused(world, text)
+    assert error.code == "RW334"
+    return error
 
 
 def test_every_split_goes_back_to_where_it_stood_also_those_that_were_not_moved() -> None:
@@ -122,10 +119,10 @@ def test_a_second_rewind_takes_the_place_of_the_first() -> None:
 def test_refused_without_a_point_and_says_why() -> None:
     world = moved_world()
     operation = moved_on(world)
-    error = refused(world, f"REWIND SOURCE s TO OPERATION {operation}")
+    error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert "there is no rewind point: it was not made yet" in error.message
     with_point(world, operation, reason="materialized view m was stalled")
-    error = refused(world, f"REWIND SOURCE s TO OPERATION {operation}")
+    error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert error.message.endswith("there is no rewind point: materialized view m was stalled")
     assert f"UNDO OPERATION {operation} gives back definition and positions" in (error.hint or "")
 
@@ -135,7 +132,7 @@ def test_refused_where_the_upstream_has_dropped_the_records() -> None:
     operation = moved_on(world)
     with_point(world, operation)
     world.put_topic("old", (43, 60), (0, 60))
-    error = refused(world, f"REWIND SOURCE s TO OPERATION {operation}")
+    error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert "the upstream no longer has what it would go on with: old:0 at 40 (EXPIRED" in error.message
 
 
@@ -153,7 +150,7 @@ def test_refused_where_a_connection_was_altered_since() -> None:
     world.run(f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}')")
     altered = world.operations[0].epoch
     with_point(world, operation)
-    error = refused(world, f"REWIND SOURCE s TO OPERATION {operation}")
+    error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert f'operation {altered} (ALTER CONNECTION) altered connection "c"' in error.message
     assert (error.hint or "").startswith(f"UNDO OPERATION {altered} gives it back; then REWIND SOURCE s TO OPERATION")
     assert f"REWIND SOURCE s TO OPERATION {operation}" in (error.hint or "")
@@ -162,7 +159,7 @@ def test_refused_where_a_connection_was_altered_since() -> None:
 def test_only_operations_that_moved_the_source_can_be_gone_back_to() -> None:
     world = moved_world()
     operation = moved_on(world)
-    assert "it did not move source" in refused(world, f"REWIND SOURCE s TO OPERATION {operation + 1}").message
+    assert "it did not move source" in refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation + 1}").message
     with pytest.raises(SqlError, match="operation 999 does not exist"):
         world.run("REWIND SOURCE s TO OPERATION 999")
 
@@ -193,7 +190,7 @@ def test_a_sink_that_has_sent_out_rows_needs_a_word() -> None:
     known = (*point.dependents, PointDependent(id=sink.id, generation=1, version=2, batch=1))
     world.points = (replace(point, dependents=known),)
     world.rewind_look = RewindLook(tables=(TableBack(object_id=sink.id, has_emitted=True),))
-    error = refused(world, f"REWIND SOURCE s TO OPERATION {operation}")
+    error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert 'sink "k" has sent out rows since, which cannot be taken back' in error.message
     assert error.hint == f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES"
     plan = world.run(error.hint)
@@ -210,6 +207,6 @@ def test_what_was_made_after_the_operation_stands_in_the_way() -> None:
     operation = moved_on(world)
     with_point(world, operation)
     world.run("CREATE MATERIALIZED VIEW late AS SELECT id FROM s")
-    error = refused(world, f"REWIND SOURCE s TO OPERATION {operation}")
+    error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert 'materialized view "late" was made after the operation' in error.message
     assert (error.hint or "").startswith("DROP MATERIALIZED VIEW late; then rewind")

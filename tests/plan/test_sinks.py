@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.sink_base import SinkLook
-from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SinkRecord
 from rw_sql.plan.desired import SinkSpec, ViewSpec, desired_jobs
-from rw_sql.plan.requests import LookAtTarget, QueryAnalysis
+from rw_sql.plan.query_requests import QueryAnalysis
+from rw_sql.plan.upstream_requests import LookAtTarget
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
-from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source
-from tests.plan.test_unsafe import refused
+from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source, refusals, refused, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,11 +70,7 @@ def started(plan: Plan, action: str = "StartJob") -> list[str]:
 def test_refused_statements(recorded: Callable[[Path, str], None]) -> None:
     world = sink_world()
     world.silent.add("127.0.0.1:1")
-    told = []
-    for text in (FIXTURES / "sinks" / "refused.sql").read_text(encoding="utf-8").strip().split("\n\n"):
-        with pytest.raises(SqlError) as caught:
-            world.plan(text)
-        told.append(f"{text}\n\n{caught.value.render()}\nSQLSTATE: {caught.value.sqlstate}\n")
+    shown = refusals(world, FIXTURES / "sinks" / "refused.sql")
     world.target = SinkLook(
         misfit="table t has no PRIMARY KEY or UNIQUE constraint on (id)",
         hint="ALTER TABLE t ADD PRIMARY KEY (id) there",
@@ -84,11 +79,10 @@ def test_refused_statements(recorded: Callable[[Path, str], None]) -> None:
         "CREATE SINK k FROM v WITH (connector = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', table.name = 't', "
         "type = 'upsert', primary_key = 'id')"
     )
-    error = refused(world, unfit)
-    told.append(f"{unfit}\n\n{error.render()}\nSQLSTATE: {error.sqlstate}\n")
-    recorded(FIXTURES / "errors" / "create_sink.txt", "\n\n".join(told))
+    shown.append(told(unfit, refused(world, unfit)))
+    recorded(FIXTURES / "errors" / "create_sink.txt", "\n\n".join(shown))
     assert not any(
-        "hunter2" in line and "LINE" not in line and "WITH" not in line for line in "\n".join(told).split("\n")
+        "hunter2" in line and "LINE" not in line and "WITH" not in line for line in "\n".join(shown).split("\n")
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.errors import SqlError
 from rw_sql.plan.preview import render_preview
-from tests.plan.canned import CannedWorld, moved_world
+from tests.plan.canned import CannedWorld, moved_world, refused
 
 
 @pytest.fixture
@@ -15,14 +14,6 @@ def paused() -> CannedWorld:
     world = moved_world()
     world.run("PAUSE SOURCE s")
     return world
-
-
-def refused(world: CannedWorld, text: str) -> SqlError:
-    before = world.snapshot
-    with pytest.raises(SqlError) as caught:
-        world.run(text)
-    assert world.snapshot is before
-    return caught.value
 
 
 def test_the_next_record_is_passed_by(paused: CannedWorld) -> None:

@@ -10,10 +10,9 @@ from rw_sql.plan.lower import lower
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.script import parse
 from rw_sql.syntax.statements import UnsafeBlock
-from tests.plan.canned import HERE, CannedWorld
+from tests.plan.canned import HERE, CannedWorld, refused
 from tests.plan.refreshing import refreshable_world, state
 from tests.plan.tables import create_table, source, table, tables_world
-from tests.plan.test_unsafe import refused
 
 KEYED = create_table("id INT PRIMARY KEY, name VARCHAR")
 

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import before_from_json
 from rw_sql.metastore.records import FORGOTTEN, PauseRecord, SourceRecord
 from rw_sql.plan.desired import ingest_fragment
-from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, moved_world
+from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, moved_world, refused
 from tests.plan.test_sequences import Story
-
-
-def refused(world: CannedWorld, text: str) -> SqlError:
-    before = world.snapshot
-    with pytest.raises(SqlError) as caught:
-        world.run(text)
-    assert world.snapshot is before
-    return caught.value
 
 
 def undo(world: CannedWorld, back: int = 0) -> str:
@@ -294,7 +284,7 @@ statements = st.one_of(
 produced = st.tuples(topics, st.integers(0, 1), st.integers(1, 4))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(statements, produced), max_size=14))
 @example(
     [

@@ -6,24 +6,15 @@ import json
 
 import pytest
 
-from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.desired import IngestSpec, desired_jobs
-from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, moved_world
+from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, moved_world, refused
 
 
 def ingest(world: CannedWorld) -> IngestSpec:
     spec = desired_jobs(world.snapshot)["ingest-1"]
     assert isinstance(spec, IngestSpec)
     return spec
-
-
-def refused(world: CannedWorld, text: str) -> SqlError:
-    before = world.snapshot
-    with pytest.raises(SqlError) as caught:
-        world.run(text)
-    assert world.snapshot is before
-    return caught.value
 
 
 def test_a_paused_source_keeps_its_splits_until_it_resumes() -> None:

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from tests.plan.canned import CannedWorld, create_source, moved_world
-from tests.plan.test_unsafe import refused
+from tests.plan.canned import CannedWorld, create_source, moved_world, refused
 
 
 def paused_world(*options: str) -> CannedWorld:

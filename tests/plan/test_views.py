@@ -8,10 +8,9 @@ import pytest
 
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.desired import ViewSpec, desired_jobs
-from rw_sql.plan.requests import AnalyzeQuery
-from tests.conftest import FIXTURES
-from tests.plan.canned import HERE, CannedWorld, create_source
-from tests.plan.test_unsafe import refused
+from rw_sql.plan.query_requests import AnalyzeQuery
+from tests.conftest import FIXTURES, rendered
+from tests.plan.canned import HERE, CannedWorld, create_source, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,5 +95,5 @@ def test_columns_that_cannot_be_read_as_errors(recorded: Callable[[Path, str], N
     texts = []
     for clause in ("WATERMARK FOR idd AS idd - INTERVAL '5' SECOND", "ago INTERVAL"):
         error = refused(world, create_source("s", "t").replace("(id INT)", f"(id INT, {clause})", 1))
-        texts.append(f"{error.render()}\nSQLSTATE: {error.sqlstate}\n")
+        texts.append(rendered(error))
     recorded(FIXTURES / "errors" / "create_source_columns.txt", "\n".join(texts))

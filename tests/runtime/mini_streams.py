@@ -186,7 +186,7 @@ class MiniWarehouse:
         woken = threading.Event()
         rewinding = Rewinding(self.context, woken.set)
         while rewinding.withheld(self.context.metastore.snapshot(), {}) or rewinding.owed:
-            assert woken.wait(20), "nothing came of it"
+            assert woken.wait(120), "nothing came of it"
             woken.clear()
         rewinding.stop()
 

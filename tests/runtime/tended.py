@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -42,7 +43,10 @@ SPLIT_NAME = "t:0"
 
 @dataclass(slots=True)
 class TendedLog:
-    """A log of one split whose every record has its offset as its id. ``hour`` is the bucket that batches go to."""
+    """A log of one split whose every record has its offset as its id. ``hour`` is the bucket that batches go to.
+
+    ``later_seconds`` is how much later than now upkeep takes it to be.
+    """
 
     warehouse: Warehouse
     source: SourceRecord
@@ -52,6 +56,7 @@ class TendedLog:
     end: int = 0
     hour: int = 1000
     retention: Retention = field(default_factory=Retention)
+    later_seconds: float = 0.0
 
     @staticmethod
     def open(folder: str, run: int = 1) -> TendedLog:
@@ -158,6 +163,7 @@ class TendedLog:
             retention=self.retention,
             is_log=True,
             note=note,
+            clock=lambda: time.time() + self.later_seconds,
         )
 
     def turn(self) -> None:
@@ -211,6 +217,7 @@ if __name__ == "__main__":
 
     folder, point = sys.argv[1:]
     table_files.GRACE_SECONDS = 0.0
+    table_files.COMMITS_GRACE_SECONDS = 0.0
     log = TendedLog.open(folder, run=2)
     faults.arm(point)
     log.turn()

@@ -32,7 +32,7 @@ class Rows:
 
     table: pa.Table
 
-    def toArrow(self) -> pa.Table:  # noqa: N802
+    def toArrow(self) -> pa.Table:
         return self.table
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,9 +16,10 @@ from deltalake import DeltaTable, Schema
 from rw_sql.errors import SqlError
 from rw_sql.plan.desired import view_spec
 from rw_sql.runtime import faults, log_upkeep, table_files
+from rw_sql.runtime.arrival import last_data_version
 from rw_sql.runtime.delta_log import commit_versions
-from rw_sql.runtime.flush import _last_data_version
 from rw_sql.runtime.job import StalledError
+from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.log_readers import require_versions
 from rw_sql.runtime.log_upkeep import Retention, Upkeep, retention_of
 from rw_sql.runtime.output import FencedError, JobOutput
@@ -43,6 +45,7 @@ POINTS = (
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TendedLog:
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 0.0)
     return TendedLog.open(str(tmp_path))
 
 
@@ -106,8 +109,22 @@ def test_replaced_files_stay_for_queries_that_have_begun(log: TendedLog, monkeyp
         old.to_pyarrow_table(columns=["id"])
 
 
+def test_commits_stay_for_who_has_listed_them_just_before(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 60.0)
+    log.append(30)
+    log.turn()
+    assert log.versions()[0] == 0
+    # Everybody has read the checkpoint for a minute now.
+    (checkpoint,) = (Path(log.output.path) / "_delta_log").glob("*.checkpoint.parquet")
+    os.utime(checkpoint, (time.time() - 61, time.time() - 61))
+    log.append(30)
+    log.turn()
+    assert log.versions()[0] == int(checkpoint.name.partition(".")[0])
+    assert log.ids() == list(range(120))
+
+
 def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: TendedLog) -> None:
-    log.view("v", created_at_ms=int(log_upkeep.time.time() * 1000))
+    log.view("v", created_at_ms=now_ms())
     log.append(30)
     log.turn()
     log.append(30)
@@ -115,7 +132,7 @@ def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: Ten
     assert log.versions()[0] == 0
     log.retention = Retention(max_hold_seconds=0.0)
     log.append(1)
-    log_upkeep.time.sleep(0.01)
+    log.later_seconds += 1
     log.turn()
     assert log.versions()[0] > 0
 
@@ -130,7 +147,7 @@ def test_a_reader_that_stands_still_is_waited_for_as_long_as_it_is_said(log: Ten
     assert log.versions()[0] <= 3
     log.retention = Retention(max_hold_seconds=0.0)
     log.append(1)
-    log_upkeep.time.sleep(0.01)
+    log.later_seconds += 1
     log.turn()
     assert log.versions()[0] > 3
     # What is gone for it does not keep the rest for ever.
@@ -153,7 +170,7 @@ def test_a_reader_whose_versions_are_gone_is_stalled_and_told_what_to_type(log: 
     log.retention = Retention(max_hold_seconds=0.0)
     for _ in range(2):
         require_versions(log.context, spec, checkpoint)
-        log_upkeep.time.sleep(0.01)
+        log.later_seconds += 1
         log.append(20)
         log.turn()
     with pytest.raises(StalledError) as raised:
@@ -250,11 +267,11 @@ def test_what_is_taken_back_is_not_told(log: TendedLog) -> None:
 def test_flush_waits_for_rows_whose_commits_are_gone(log: TendedLog) -> None:
     log.append(40)
     last = log.output.table.version()
-    assert _last_data_version(log.context, log.output.path) == last
+    assert last_data_version(log.context, log.output.path) == last
     log.turn()
     for version in log.versions()[:-1]:
         log.warehouse.remove(f"{log.output.path}/_delta_log/{version:020d}.json")
-    assert _last_data_version(log.context, log.output.path) == log.versions()[0] - 1 >= last
+    assert last_data_version(log.context, log.output.path) == log.versions()[0] - 1 >= last
 
 
 def test_a_run_that_was_fenced_out_does_nothing(log: TendedLog) -> None:

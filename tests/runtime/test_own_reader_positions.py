@@ -22,7 +22,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
 )
 from rw_sql.plan.desired import ReaderSpec, ViewSpec
-from rw_sql.plan.requests import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
+from rw_sql.plan.position_requests import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.holds import held_jobs
 from rw_sql.runtime.job import StalledError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from rw_sql.plan.requests import Positions
+    from rw_sql.plan.position_requests import Positions
 
 KAFKA = connector("kafka")
 FRAGMENT = "mv-2:1"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from rw_sql.runtime.pace import BATCH_RECORDS, Pace, Throttle, pace_of
+from rw_sql.runtime.spark_sessions import polling_delay_ms
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,7 @@ def test_without_a_rate_nothing_waits() -> None:
     assert all(throttle.take(10**9) for _ in range(3))
     throttle.end()
     assert not throttle.take(1)
+
+
+def test_the_more_queries_wait_the_less_often_each_looks() -> None:
+    assert [polling_delay_ms(running) for running in (0, 1, 40, 10_000)] == [20, 25, 220, 500]

@@ -13,7 +13,7 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SecretRecord
 from rw_sql.runtime.secrets import KEY_FILE_VARIABLE, KEY_VARIABLE, read_secret, seal
-from tests.conftest import FIXTURES
+from tests.conftest import FIXTURES, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,7 +82,7 @@ def test_without_a_usable_key_nothing_is_sealed(
 def test_a_value_in_the_environment(monkeypatch: pytest.MonkeyPatch, recorded: Callable[[Path, str], None]) -> None:
     record = secret("env", ", name = 'RW_SQL_TEST_SECRET'")
     error = unreadable(record)
-    recorded(ERRORS / "secret_unreadable.txt", f"{error.render()}\nSQLSTATE: {error.sqlstate}\n")
+    recorded(ERRORS / "secret_unreadable.txt", rendered(error))
     monkeypatch.setenv("RW_SQL_TEST_SECRET", VALUE)
     assert read_secret(record) == VALUE
 

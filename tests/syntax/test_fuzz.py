@@ -15,7 +15,7 @@ from rw_sql.errors import TOO_COMPLEX, UNTERMINATED, SqlError
 from rw_sql.syntax import parse, split_script
 
 SOURCES = texts()
-QUICK = settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=200, derandomize=True, suppress_health_check=list(HealthCheck))
 
 WORDS = st.sampled_from(
     [
@@ -170,23 +170,23 @@ def test_deep_nesting_is_refused(opening: str, closing: str, depth: int) -> None
     ids=["struct", "array", "map", "tables", "explain", "comments", "closed comments", "brackets"],
 )
 def test_deep_statements_are_bounded(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     try:
         judge(text)
     except SqlError as error:
         pytest.fail(str(error))
-    assert time.perf_counter() - started < 10
+    assert time.thread_time() - started < 10
 
 
 @pytest.mark.parametrize("opening", ["'", '"', "`", "$$", "$a$", "E'", "/*", "E'\\", "'" * 99_999, '"' * 99_999])
 def test_unbalanced_quotes(opening: str) -> None:
     text = "CREATE SOURCE s WITH (a = " + opening + "x" * 500_000
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(SqlError) as caught:
         parse(text)
     assert caught.value.kind is UNTERMINATED
     assert len(split_script(text)) == 1
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
 
 
 @pytest.mark.parametrize(
@@ -206,10 +206,10 @@ def test_unbalanced_quotes(opening: str) -> None:
     ids=["columns", "text", "options", "splits", "sum", "list", "union", "script", "comments", "dots"],
 )
 def test_a_megabyte_takes_seconds(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with contextlib.suppress(SqlError):
         parse(text)
-    assert time.perf_counter() - started < 30
+    assert time.thread_time() - started < 30
 
 
 def test_a_megabyte_takes_little_memory() -> None:

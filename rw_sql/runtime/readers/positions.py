@@ -9,7 +9,7 @@ from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN, MaterializedViewRecord
 from rw_sql.plan.desired import fragment_object
-from rw_sql.plan.requests import CommittedRanges, Positions
+from rw_sql.plan.position_requests import CommittedRanges, Positions
 from rw_sql.runtime.delta_log import job_commits, last_batch, latest_version
 from rw_sql.runtime.range_history import noted_stretches
 from rw_sql.runtime.read_ranges import read_ranges

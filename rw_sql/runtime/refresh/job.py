@@ -211,8 +211,8 @@ class RefreshJob:
             with watched(spark, group, self._told_of(record)) as self.cancel:
                 loaded = load(spark, reader, options, table, self.output, self.staging)
             fault("refresh.loaded")
-        except Exception as error:  # noqa: BLE001
-            # A connector's edge: whatever its client, Arrow or Spark raises, the table is as it was and it is said why.
+        except Exception as error:  # noqa: BLE001 - a connector's edge
+            # Whatever its client, Arrow or Spark raises, the table is as it was and it is said why.
             self._fail(record, _reason(error, options))
             return
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
@@ -28,7 +29,7 @@ CHUNK = "_rw_chunk"
 CHUNK_ROWS = 50_000
 """About how many changed rows are merged in one commit."""
 
-CHUNK_TABLE_ROWS = 250_000
+CHUNK_TABLE_ROWS = 2_000_000
 """About how many rows of the table lie in the key range of one chunk: it rewrites no more, whatever it changes."""
 
 IN_MEMORY_ROWS = 200_000
@@ -85,7 +86,7 @@ class Staging:
         """Writes rows that are in memory, cut into ``count`` ranges of the key of about the same number of rows."""
         ordered = rows.take(pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in self.keys]))
         size = -(-ordered.num_rows // count)
-        chunks = pa.array([at // size for at in range(ordered.num_rows)], pa.int32())
+        chunks = pa.array(np.arange(ordered.num_rows) // size, pa.int32())
         fields = [self.schema.field(name) for name in self.schema.names]
         fitted = ordered.select(self.schema.names).cast(pa.schema([field.with_nullable(True) for field in fields]))
         fitted = fitted.append_column(KEEP, ordered[KEEP]).append_column(CHUNK, chunks)

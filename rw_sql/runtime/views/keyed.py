@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
 from rw_sql.plan.definitions import CHANGE_COLUMN
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import ArrayType, StructType
 
     from rw_sql.plan.desired import KeyedRows
     from rw_sql.runtime.views.strategy import ViewRun
@@ -113,7 +114,8 @@ def settled(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame:
         ),
     )
     met = events.join(there, same, "left")
-    row = events.schema[_EVENTS].dataType.elementType["row"].dataType  # type: ignore[attr-defined]
+    kind = cast("StructType", cast("ArrayType", events.schema[_EVENTS].dataType).elementType)
+    row = kind["row"].dataType
 
     def step(known: Column, record: Column) -> Column:
         given = record.getField("row")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.names import RESERVED
@@ -33,6 +34,8 @@ from rw_sql.syntax.scan import BACKQUOTED, NUMBER, QUOTED, STRING, WORD, Token
 if TYPE_CHECKING:
     from collections.abc import Container
 
+_ROW_FIELD = re.compile(r"col\d+\Z")
+"""What Spark calls the fields of (a, b)."""
 _BEHIND_QUERIES = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH"})
 
 
@@ -192,8 +195,10 @@ class ExpressionReader(FormReader):
         operator = self.operator()
         if operator == "(":
             self.at += 1
-            self.query_or_expressions()
+            is_row = self.query_or_expressions()
             self.expect_sign(")")
+            if is_row and not _ROW_FIELD.match(self.peek(1).value):
+                self.closed = self.at
         elif operator in ("+", "-"):
             self.at += 1
             self.operators(SIGN)
@@ -211,11 +216,16 @@ class ExpressionReader(FormReader):
         else:
             self.fail("an expression")
 
-    def query_or_expressions(self) -> None:
+    def query_or_expressions(self) -> bool:
+        """Moves behind a query or expressions; tells whether it is several expressions, which make a row."""
         if self._begins_query():
             self.subquery()
-        else:
-            self.comma_separated(self.expression)
+            return False
+        self.expression()
+        is_row = self.is_sign(",")
+        while self.take_sign(","):
+            self.expression()
+        return is_row
 
     def _begins_query(self) -> bool:
         """Whether a query stands here, in brackets of its own or not."""
@@ -341,6 +351,7 @@ class ExpressionReader(FormReader):
             self.at += 2
 
     def _call(self, function: Token) -> None:
+        is_apart = self.peek().start > function.end
         self.expect_sign("(")
         if not self.take_sign(")"):
             _ = self.take("DISTINCT") or self.take("ALL")
@@ -371,6 +382,9 @@ class ExpressionReader(FormReader):
                 self.expect_sign(")")
             else:
                 self.name()
+        if is_apart or self.peek().start > self.tokens[self.at - 1].end:
+            # To Spark, a (b).c and a(b) .c are fields of a call; to everybody else a comma or more is missing.
+            self.closed = self.at
 
     def _arguments(self) -> None:
         while True:
@@ -427,6 +441,7 @@ class ExpressionReader(FormReader):
         """Moves behind what stands in the brackets of OVER and WINDOW."""
         if self.is_name() and self.word() not in ("PARTITION", "ROWS", "RANGE", "GROUPS", "SESSION"):
             self.name()
+            return
         if self.take("PARTITION", "BY"):
             self.comma_separated(self.expression)
         if self.take("ORDER", "BY"):

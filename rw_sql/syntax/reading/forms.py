@@ -25,8 +25,8 @@ class FormReader(TypeReader):
         """Moves behind an expression whose operators bind more strongly than ``least``."""
         raise NotImplementedError
 
-    def query_or_expressions(self) -> None:
-        """Moves behind a query, or expressions with commas between."""
+    def query_or_expressions(self) -> bool:
+        """Moves behind a query, or expressions with commas between; tells whether it is several of these."""
         raise NotImplementedError
 
     def wildcard_or_expression(self) -> None:

@@ -119,9 +119,6 @@ def create_secret(
             hint=f"CREATE SECRET {name} WITH (backend = 'meta') AS 'the content'",
             span=name.span,
         )
-    for option in options:
-        if isinstance(option.value, SecretValue):
-            raise SqlError(SYNTAX_ERROR, "secret references are not allowed when creating a secret", span=option.span)
     return CreateSecret(
         name=name,
         options=options,

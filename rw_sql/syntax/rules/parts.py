@@ -129,6 +129,14 @@ def name_value(written: Name) -> Name:
     return written
 
 
+def named_connection(word: Name, connection: Name) -> ConnectionValue:
+    """``connection = connection c``, as RisingWave printed it for a while."""
+    if word.parts != ("connection",):
+        message = f"expected ',' or ')' after option definition, found: {connection}"
+        raise SqlError(SYNTAX_ERROR, message, span=connection.span)
+    return ConnectionValue(connection=connection, span=connection.span)
+
+
 def null_value() -> NullValue:
     return NullValue()
 
@@ -144,7 +152,9 @@ def secret_file_value(secret: Name) -> SecretValue:
 def option(key: Token, value: OptionValue | Name) -> Option:
     if isinstance(value, Name):
         value = _named(key, value)
-    elif key.value == "connection":
+    elif isinstance(value, ConnectionValue) and key.value != "connection":
+        raise SqlError(SYNTAX_ERROR, "expected a concrete value, found: connection", span=value.span)
+    elif key.value == "connection" and not isinstance(value, ConnectionValue):
         raise SqlError(SYNTAX_ERROR, "expected the name of a connection", span=value.span or key.span)
     elif key.value == "backfill_order":
         if not isinstance(value, WordValue) or value.text in _WORDS:
@@ -301,6 +311,7 @@ PART_RULES: dict[str, Callable[..., Any]] = {
     "edges": edges,
     "fixed_order": fixed_order,
     "name_value": name_value,
+    "named_connection": named_connection,
     "column_names": column_names,
     "name_list": name_list,
     "numbers": numbers,

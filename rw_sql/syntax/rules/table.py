@@ -80,7 +80,7 @@ def create_table(
             "watermarks can't be defined on table created by CREATE TABLE AS",
             span=columns.watermarks[0].span,
         )
-    if connector is not None or columns.columns:
+    if asked is None or columns.columns:
         require_types(columns.untyped)
     return CreateTable(
         name=name,

@@ -1,0 +1,68 @@
+"""Cases measured in a process of their own: what one leaves behind (a warm JVM, a full heap) is not the next one's."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from bench.harness import Case, Outcome, Pair, find_cases, measure
+
+CASES = Path(__file__).parent / "cases"
+
+
+def measure_apart(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) -> list[Outcome]:
+    """As :func:`bench.harness.measure`. What a case raises becomes its outcome: it is not met.
+
+    Where this process is to end, so is the other, with all that it has started.
+    """
+    spawn = get_context("spawn")
+    receiver, sender = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=_send, args=(sender, [case.name for case in cases], runs, rounds))
+    process.start()
+    sender.close()
+    try:
+        found: list[Outcome] = receiver.recv()
+    except EOFError:
+        process.join()
+        return [Outcome(case=case, failed=f"the process ended with {process.exitcode}") for case in cases]
+    except BaseException:
+        process.terminate()
+        raise
+    finally:
+        process.join()
+    return [replace(outcome, case=case) for case, outcome in zip(cases, found, strict=True)]
+
+
+def leave_in_order() -> None:
+    """Lets SIGTERM end this process as an exception does: brokers and children outlive one that just dies."""
+
+    def leave(*_: object) -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+def _send(sender: Connection, names: Sequence[str], runs: int | None, rounds: int) -> None:
+    leave_in_order()
+    by_name = {case.name: case for case in find_cases(CASES)}
+    cases = [by_name[name] for name in names]
+    try:
+        found = measure(cases, runs=runs, rounds=rounds)
+    except Exception:  # noqa: BLE001
+        # A case's edge: whatever it raises is its outcome, and the other cases are measured all the same.
+        traceback.print_exc()
+        failed = traceback.format_exc(limit=0).strip().splitlines()[-1]
+        found = [Outcome(case=case, failed=failed) for case in cases]
+    # How a case is set up does not go from process to process.
+    sender.send([replace(outcome, case=replace(outcome.case, open=_elsewhere)) for outcome in found])
+
+
+def _elsewhere() -> AbstractContextManager[Pair]:
+    raise RuntimeError("this case was measured in another process")

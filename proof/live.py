@@ -1,0 +1,61 @@
+"""One Spark and one broker for all seeds of a process: to start them costs as much as many a seed."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import rw_sql
+from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
+from tests.integration.attached import AttachedSession
+
+SPARK_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "2g",
+}
+
+
+@cache
+def broker() -> BrokerInfo:
+    """The broker of this process, ended with it. Compacted topics are cleaned at once."""
+    folder = _folder("proof-broker-")
+    started = start_broker(folder / "broker", port=0, extra={"log.cleaner.backoff.ms": "200"})
+    atexit.register(stop_broker, folder / "broker")
+    return started
+
+
+@cache
+def spark() -> SparkSession:
+    """The Spark of this process, attached to nothing."""
+    session = rw_sql.connect(str(_folder("proof-warehouse-")), config=SPARK_SETTINGS)
+    rw_sql.detach(session)
+    atexit.register(session.stop)
+    return session
+
+
+@contextmanager
+def attached(warehouse: Path) -> Iterator[AttachedSession]:
+    """The Spark of this process with a warehouse of its own, and nothing kept of it afterwards."""
+    session = AttachedSession(spark(), str(warehouse))
+    try:
+        yield session
+    finally:
+        session.detach()
+        jvm: Any = spark()._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def _folder(prefix: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

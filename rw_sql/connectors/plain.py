@@ -1,0 +1,114 @@
+"""What most connectors answer alike. The built-in ones and the bases for those of your own stand on it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors import codec
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.spec import check_option_values
+from rw_sql.errors import NOT_SUPPORTED, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream, UpstreamSplit, UpstreamWatch
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_MODE = "scan.startup.mode"
+
+
+class PlainConnector(ABC):
+    """See :class:`rw_sql.connectors.base.Connector` for what each method promises.
+
+    ``other_targets`` are those of INJECT that it understands besides VALUES, as a hint names them.
+    """
+
+    other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
+
+    @property
+    @abstractmethod
+    def spec(self) -> ConnectorSpec:
+        """The options it takes: ``parse_spec`` of a TOML text."""
+
+    @abstractmethod
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """All splits with their bounds. The upstream's faults are told, never raised."""
+
+    def is_shareable(self) -> bool:
+        """What ``shareable`` in its TOML says."""
+        return self.spec.is_shareable
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options are those of the spec."""
+        check_option_values(self.spec, options)
+
+    def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
+        """Nothing to check: what does not fit is found when it is read."""
+        return
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """Raises SqlError NOT_SUPPORTED: its records are not found by time."""
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"a {self.spec.name} source cannot be asked for a time",
+            hint=f"name the offsets with VALUES, or use {self.other_targets}",
+        )
+
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """None: every offset is a record."""
+        return {}
+
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """None."""
+        return {}
+
+    def group_offsets(
+        self,
+        options: Mapping[str, str],
+        group: str,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> GroupOffsets:
+        """Raises SqlError NOT_SUPPORTED: there are no consumer groups."""
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"a {self.spec.name} source has no consumer groups",
+            hint=f"name the offsets with VALUES, or use {self.other_targets}",
+        )
+
+    def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
+        """The split's start, or its end where ``scan.startup.mode`` is one of the options and says latest."""
+        mode = self.spec.value(options, _MODE) if self.spec.option(_MODE) else None
+        return split.end if (mode or "").strip().lower() == "latest" and not split.is_endless else split.start
+
+    def startup_time(self, options: Mapping[str, str]) -> int | None:
+        """None: reading does not begin at a time."""
+        return None
+
+    def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
+        """None: a split has one life, or reading itself finds out that it is another one."""
+        return None
+
+    def encode_state(self, state: SplitState) -> str:
+        """The state as JSON, keys sorted."""
+        return codec.encode_state(state)
+
+    def decode_state(self, split: str, text: str) -> SplitState:
+        """The state from JSON or from a bare number."""
+        return codec.decode_state(split, text)
+
+    def spark_packages(self) -> tuple[str, ...]:
+        """None: the reader is Python."""
+        return ()
