@@ -57,8 +57,8 @@ bench: setup ## every benchmark against its peer; writes bench/results.json and 
 bench-quick: setup ## the quick benchmarks only; writes nothing
 	$(BIN)/python -m bench --quick
 
-proof: setup ## the long proofs, each resumable; writes docs/proof/
-	$(BIN)/python -m proof
+proof: setup $(JARS) ## the long proofs, each resumable; writes docs/proof/
+	$(BIN)/python -m proof --workers $(TEST_WORKERS)
 
 clean: ## remove what the targets above made, but not .venv
 	rm -rf .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache bench/.work proof/.work

@@ -133,6 +133,7 @@ SELECT
   result.outcome,
   result.duration_ms,
   CASE
+    WHEN operation.kind = 'REWIND SOURCE' THEN NULL -- another REWIND takes it back, with the rows
     WHEN operation.is_unsafe OR operation.kind RLIKE '^(PAUSE|RESUME|ALTER CONNECT|SET CONNECTION|UNDO)'
     THEN concat('UNDO OPERATION ', operation.epoch)
   END AS undo,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from proof.harness import Trial, current_commit, find_proofs, run_proof, write_page
+from proof.harness import Proof, Trial, find_proofs, known_trials, product_commit, run_proof, write_page
 
 HERE = Path(__file__).parent
+WORK = HERE / ".work"
 
 
 def main(
@@ -17,6 +20,8 @@ def main(
         list[str] | None, typer.Argument(metavar="[PROOF]...", help="These proofs; all by default.")
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="Name the proofs and stop.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="So many processes share the seeds, each with a Spark.")] = 1,
+    share: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Put the claims to the test, seed by seed."""
     proofs = [proof for proof in find_proofs(HERE / "cases") if not only or proof.name in only]
@@ -27,15 +32,35 @@ def main(
         for proof in proofs:
             typer.echo(f"{proof.name:24} {proof.claim} ({len(proof.seeds)} seeds)")
         return
-    commit = current_commit(HERE.parent)
+    commit = product_commit(HERE.parent)
+    if share is not None:
+        for proof in proofs:
+            run_proof(proof, work=WORK, commit=commit, on_trial=_tell, seeds=proof.seeds[share::workers])
+        return
     has_failed = False
     for proof in proofs:
         typer.echo(f"{proof.name}: {proof.claim}")
-        trials = run_proof(proof, work=HERE / ".work", commit=commit, on_trial=_tell)
+        number = min(workers, len(proof.seeds))
+        if number > 1:
+            _run_shares(proof, number)
+            trials = known_trials(proof, WORK, commit)
+        else:
+            trials = run_proof(proof, work=WORK, commit=commit, on_trial=_tell)
         write_page(proof, trials, HERE.parent / "docs" / "proof" / f"{proof.name}.md")
         has_failed = has_failed or any(trial.failure is not None for trial in trials.values())
     if has_failed:
         raise typer.Exit(1)
+
+
+def _run_shares(proof: Proof, number: int) -> None:
+    """Runs a proof's seeds in so many processes. Raises CalledProcessError where one did not come to its end."""
+    command = [sys.executable, "-m", "proof", proof.name, "--workers", str(number), "--share"]
+    running = [subprocess.Popen([*command, str(share)], cwd=HERE.parent) for share in range(number)]
+    for process in running:
+        process.wait()
+    for process in running:
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
 
 
 def _tell(trial: Trial) -> None:

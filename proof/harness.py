@@ -12,7 +12,7 @@ import pkgutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What one seed showed. ``failure`` is None where the claim held; ``commit`` is the code it was shown for."""
+    """What one seed showed. ``failure`` is None where the claim held; ``commit`` is the product it was shown for."""
 
     seed: int
     commit: str
@@ -52,15 +52,20 @@ def find_proofs(folder: Path) -> Iterator[Proof]:
         yield importlib.import_module(f"proof.cases.{module.name}").PROOF
 
 
-def current_commit(root: Path) -> str:
-    """The checkout's commit, with ``+`` where files differ from it."""
+PRODUCT = ("rw_sql", "grammar", "sources", "catalog", "pyproject.toml")
+"""What a trial is a trial of: a commit that changes nothing of it, as of docs, leaves the trials standing."""
+
+
+def product_commit(root: Path) -> str:
+    """The checkout's newest commit of the product, with ``+`` where files of it differ."""
 
     def git(*words: str) -> str:
         return subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "rw_sql") else "")
+    newest = git("log", "-1", "--format=%h", "--abbrev=12", "--", *PRODUCT)
+    return newest + ("+" if git("status", "--porcelain", "--", *PRODUCT) else "")
 
 
 def read_trials(file: Path) -> dict[int, Trial]:
@@ -75,17 +80,23 @@ def read_trials(file: Path) -> dict[int, Trial]:
     return trials
 
 
-def run_proof(proof: Proof, *, work: Path, commit: str, on_trial: Callable[[Trial], None]) -> dict[int, Trial]:
-    """Runs the seeds that this commit has not passed yet and gives back what is known of all of them.
+def known_trials(proof: Proof, work: Path, commit: str) -> dict[int, Trial]:
+    """What is kept of a proof's seeds for this commit."""
+    found = read_trials(work / f"{proof.name}.jsonl")
+    return {seed: trial for seed, trial in found.items() if seed in proof.seeds and trial.commit == commit}
+
+
+def run_proof(
+    proof: Proof, *, work: Path, commit: str, on_trial: Callable[[Trial], None], seeds: Iterable[int] | None = None
+) -> dict[int, Trial]:
+    """Runs those of ``seeds`` (all) that this commit has not passed yet; what is known of all of them.
 
     A seed that failed is run again. Files with changes that are not committed (``+``) never count as passed.
     """
     work.mkdir(parents=True, exist_ok=True)
     file = work / f"{proof.name}.jsonl"
-    trials = {
-        seed: trial for seed, trial in read_trials(file).items() if seed in proof.seeds and trial.commit == commit
-    }
-    for seed in proof.seeds:
+    trials = known_trials(proof, work, commit)
+    for seed in proof.seeds if seeds is None else seeds:
         known = trials.get(seed)
         if known is not None and known.failure is None and not commit.endswith("+"):
             continue

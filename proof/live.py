@@ -16,13 +16,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
 from tests.integration.attached import AttachedSession
-
-SPARK_SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "2g",
-}
+from tests.spark_settings import FEW_ROWS
 
 
 @cache
@@ -37,7 +31,7 @@ def broker() -> BrokerInfo:
 @cache
 def spark() -> SparkSession:
     """The Spark of this process, attached to nothing."""
-    session = rw_sql.connect(str(_folder("proof-warehouse-")), config=SPARK_SETTINGS)
+    session = rw_sql.connect(str(_folder("proof-warehouse-")), config=FEW_ROWS)
     rw_sql.detach(session)
     atexit.register(session.stop)
     return session

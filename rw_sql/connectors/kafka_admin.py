@@ -24,6 +24,9 @@ QUIET.addHandler(logging.NullHandler())
 # librdkafka reports every lost connection; what matters of it stands in the error that the caller gets.
 QUIET.propagate = False
 
+_NO_TLS_THERE = "connecting to a PLAINTEXT broker listener"
+"""What librdkafka guesses where a TLS handshake is met by a closed connection."""
+
 _ANY_OPERATION = frozenset({"ALL", "WRITE"})
 
 
@@ -287,6 +290,8 @@ class BrokerAdmin:
 
     def _told(self, text: str) -> str:
         text = text.split(" (after ")[0].removeprefix("Broker: ").removeprefix("Local: ")
+        if _NO_TLS_THERE in text:
+            text = "Broker does not support SSL connections; does properties.security.protocol fit?"
         return text if self._brokers and self._brokers.split(",")[0] in text else f"{self._brokers}: {text}"
 
 

@@ -215,7 +215,7 @@ def test_both_clients_log_in(read: Read, secured: Secured, how: str) -> None:
                 "properties.ssl.key.pem": None,
                 "properties.ssl.certificate.pem": None,
             },
-            "does properties.security.protocol fit?",
+            "closed at once; does properties.security.protocol fit?",
         ),
     ],
 )
@@ -225,3 +225,8 @@ def test_what_keeps_a_client_out_is_said(secured: Secured, how: str, changes: di
     assert error is not None
     assert said in error
     assert PASSWORD not in error
+
+
+def test_tls_where_the_broker_has_none_is_said(secured: Secured) -> None:
+    error = KafkaConnector().look({**_login(secured, "scram"), "properties.bootstrap.server": secured.plain}).error
+    assert error == f"{secured.plain}: Broker does not support SSL connections; does properties.security.protocol fit?"

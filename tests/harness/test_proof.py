@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
-from proof.harness import Proof, Trial, run_proof, write_page
+from proof.harness import PRODUCT, Proof, Trial, known_trials, product_commit, run_proof, write_page
 
 
 def proof(seen: list[int], *, bad: set[int] = frozenset()) -> Proof:
@@ -51,6 +52,34 @@ def test_a_line_cut_off_by_a_kill_is_run_again(tmp_path: Path) -> None:
     file.write_text(file.read_text()[:-20])
     run(proof(seen), tmp_path)
     assert seen == [0, 1, 2, 2]
+
+
+def test_processes_share_the_seeds(tmp_path: Path) -> None:
+    seen: list[int] = []
+    one = proof(seen)
+    for share in range(2):
+        run_proof(one, work=tmp_path, commit="abc", on_trial=lambda _trial: None, seeds=one.seeds[share::2])
+    assert seen == [0, 2, 1]
+    assert sorted(known_trials(one, tmp_path, "abc")) == [0, 1, 2]
+    assert known_trials(one, tmp_path, "def") == {}
+
+
+def test_a_commit_of_docs_leaves_trials_standing(tmp_path: Path) -> None:
+    def commit(name: str) -> str:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+        git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.com"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", name], check=True)
+        return product_commit(tmp_path)
+
+    first = commit(f"{PRODUCT[0]}/a.py")
+    assert commit("docs/a.md") == first
+    second = commit(f"{PRODUCT[1]}/a.lark")
+    assert second != first
+    (tmp_path / PRODUCT[1] / "a.lark").write_text("changed")
+    assert product_commit(tmp_path) == f"{second}+"
 
 
 def test_the_page(tmp_path: Path) -> None:

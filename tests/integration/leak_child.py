@@ -65,7 +65,7 @@ class Child:
         self.task = task
         self.canary: str = task["canary"]
         self.answers = 0
-        for name in ("logs", "events", "local", "answers", "pages", "notebook"):
+        for name in ("logs", "events", "local", "answers", "pages", "metrics", "notebook"):
             (self.root / name).mkdir()
 
     def connect(self) -> SparkSession:
@@ -123,8 +123,9 @@ class Child:
         """Everything, up to the kill."""
         spark = self.connect()
         task, canary = self.task, self.canary
-        value, second, wrong, literal = task["values"]
+        value, second, wrong, literal, *_ = task["values"]
         topic = f"leaks.{canary}"
+        a = f"a_{canary}"
         create_topic(task["plain"], topic, 1)
         login = (
             f"properties.bootstrap.server = '{task['bootstrap']}', properties.security.protocol = 'sasl_ssl',"
@@ -143,16 +144,16 @@ class Child:
             f"CREATE SECRET twice WITH (backend = 'meta') AS '{literal}' TWICE",
             f"CREATE SECRET vault WITH (backend = 'paper') AS '{literal}'",
             f"ALTER SECRET nothing AS '{literal}'",
-            f"CREATE SOURCE a (id INT, name VARCHAR) WITH (connector = 'kafka', connection = c, topic = '{topic}')"
+            f"CREATE SOURCE {a} (id INT, name VARCHAR) WITH (connector = 'kafka', connection = c, topic = '{topic}')"
             " FORMAT PLAIN ENCODE JSON",
-            "CREATE MATERIALIZED VIEW va AS SELECT name, count(*) AS n FROM a GROUP BY name",
+            f"CREATE MATERIALIZED VIEW va AS SELECT name, count(*) AS n FROM {a} GROUP BY name",
         )
         self.fill(topic, range(5))
         self.say(
             spark,
             "FLUSH",
-            f"PAUSE SOURCE a REASON '{canary}'",
-            "RESUME SOURCE a",
+            f"PAUSE SOURCE {a} REASON '{canary}'",
+            f"RESUME SOURCE {a}",
             f"EXPLAIN ALTER SECRET pw AS '{second}'",
             f"ALTER SECRET pw AS '{wrong}'",
             "ALTER CONNECTION c SET (properties.sasl.password = SECRET wrong)",
@@ -161,14 +162,18 @@ class Child:
         self.rotate(second)
         self.say(spark, f"ALTER SECRET pw AS '{second}'", f"SELECT '{canary}' AS c, count(*) FROM va GROUP BY 1")
         self.fill(topic, range(5, 10))
+        self.elsewhere(spark)
         self.say(
             spark,
             "FLUSH",
             *(f"SHOW {what}" for what in ("SECRETS", "CONNECTIONS", "SOURCES", "JOBS", "UNSAFE OPERATIONS")),
-            *(f"SHOW CREATE {what}" for what in ("SECRET pw", "CONNECTION c", "SOURCE a", "MATERIALIZED VIEW va")),
-            "SHOW SOURCE SPLITS a",
-            "DESCRIBE a",
+            *(f"SHOW CREATE {what}" for what in ("SECRET pw", "CONNECTION c", "CONNECTION lake", "CONNECTION pg")),
+            *(f"SHOW CREATE {what}" for what in (f"SOURCE {a}", "SOURCE files", "SINK out", "MATERIALIZED VIEW va")),
+            f"SHOW SOURCE SPLITS {a}",
+            f"DESCRIBE {a}",
             "SELECT * FROM va",
+            "SELECT * FROM vf",
+            "SHOW METRICS",
             *(f"SELECT * FROM rw_catalog.{view}" for view in task["views"]),
         )
         # Held, so that what it leaves on the local disk is not cleaned up.
@@ -176,9 +181,42 @@ class Child:
         kept = kept.persist(StorageLevel.DISK_ONLY)
         kept.collect()
         logging.getLogger("tests").debug("a canary: %s", canary)
+        print("a canary:", canary, flush=True)
+        self.metrics(spark)
         self.notebook(spark, literal, wrong)
         self.pages(spark)
         self.crash(spark, value)
+
+    def elsewhere(self, spark: SparkSession) -> None:
+        """Secrets of a bucket that is read, and of a database that does not answer."""
+        *_, key, password = self.task["values"]
+        bucket = f"s3.region = 'us-east-1', s3.endpoint = '{self.task['s3']}', s3.access.key = 'k'"
+        database = "type = 'jdbc', jdbc.url = 'jdbc:postgresql://127.0.0.1:1/none', user = 'u', password = SECRET pg"
+        self.say(
+            spark,
+            f"CREATE SECRET key WITH (backend = 'meta') AS '{key}'",
+            f"CREATE SECRET pg WITH (backend = 'meta') AS '{password}'",
+            f"CREATE CONNECTION lake WITH (type = 's3', {bucket}, s3.secret.key = SECRET key)",
+            "CREATE SOURCE files (name VARCHAR) WITH (connector = 's3', connection = lake, s3.bucket_name = 'lake',"
+            " match_pattern = '*.json') FORMAT PLAIN ENCODE JSON",
+            "CREATE MATERIALIZED VIEW vf AS SELECT name FROM files",
+            f"CREATE CONNECTION pg WITH ({database})",
+            f"CREATE CONNECTION pg WITH ({database}, VALIDATE = false)",
+            "CREATE SINK out FROM va WITH (connector = 'jdbc', connection = pg, table.name = 't', primary_key = 'name',"
+            " type = 'upsert')",
+            "CREATE SINK out FROM va WITH (connector = 'jdbc', connection = pg, table.name = 't', primary_key = 'name',"
+            " type = 'upsert', VALIDATE = false)",
+            "VALIDATE CONNECTION pg",
+            "FLUSH",
+        )
+
+    def metrics(self, spark: SparkSession) -> None:
+        """What Prometheus is told."""
+        import rw_sql
+
+        port = rw_sql.attach(spark).serve_metrics("127.0.0.1:0")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            self.keep("metrics", answer.read().decode())
 
     def rotate(self, password: str) -> None:
         """Gives the broker's user another password."""

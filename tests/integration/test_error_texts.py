@@ -53,6 +53,16 @@ def test_flush_where_nobody_runs_the_jobs(
     recorded(ERRORS / "not_applied_yet.txt", rendered(caught.value))
 
 
+def test_a_connection_that_wants_tls_of_a_broker_without(
+    session: AttachedSession, broker: BrokerInfo, recorded: Callable[[Path, str], None]
+) -> None:
+    session.sql(f"CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{broker.bootstrap}')")
+    with pytest.raises(SqlError) as caught:
+        session.sql("ALTER CONNECTION c SET (properties.security.protocol = 'ssl')")
+    recorded(ERRORS / "broker_without_tls.txt", rendered(caught.value).replace(broker.bootstrap, "BROKER:9092"))
+    assert "properties.security.protocol" not in session.sql("SHOW CREATE CONNECTION c")[0].create_sql
+
+
 def test_a_script_whose_spark_statement_fails(session: AttachedSession, recorded: Callable[[Path, str], None]) -> None:
     script = "SHOW SOURCES;\n\nSELECT 1 AS one,\n       nothing\nFROM range(1);\n"
     with pytest.raises(SqlError) as caught:

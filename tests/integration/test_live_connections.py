@@ -178,15 +178,19 @@ def test_a_connection_moves_to_another_cluster_and_back_and_to_a_dead_address(
         rows += 10
         assert session.flushed_rows_of("va", "id") == [(id_,) for id_ in range(rows)]
 
+    create_source(session, "b", topic_name)
+    session.sql("FLUSH")
     assert refusal(session, move(DEAD)).code == "RW401"
     session.sql(move(DEAD, " WITH (VALIDATE = false)"))
-    assert session.job("a").state == "STALLED"
-    assert DEAD in session.job("a").reason
+    for source in ("a", "b"):
+        assert session.job(source).state == "STALLED"
+        assert DEAD in session.job(source).reason
     (shown,) = session.sql("SHOW CREATE CONNECTION c")
     assert f"properties.bootstrap.server = '{DEAD}'" in shown.create_sql
     mirrored(range(rows, rows + 10))
     session.run("ALTER SYSTEM SET enable_unsafe_ops = false", move(both[0]))
     assert session.flushed_rows_of("va", "id") == [(id_,) for id_ in range(rows + 10)]
+    assert session.rows_of("vb", "id") == [(id_,) for id_ in range(rows + 10)]
 
 
 def test_only_those_restart_whose_configuration_differs(

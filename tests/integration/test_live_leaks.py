@@ -13,13 +13,17 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 from rw_sql.runtime.secrets import KEY_VARIABLE
 from tests.leaks import search_all
 from tests.secured import set_scram_password
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.secured import Secured
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -27,13 +31,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 ROOT = Path(__file__).parents[2]
 PRIVATE = "rw_sql-secrets-"
 _LIFE_SECONDS = 400
+LOGIN = {"aws_access_key_id": "k", "aws_secret_access_key": "of the test's own"}
 
 PLACES = (
     "answers",
+    "console.log",
     "events",
     "local",
     "logs/log4j.log",
     "logs/python.log",
+    "metrics",
     "notebook",
     "pages",
     "warehouse/checkpoints",
@@ -43,9 +50,26 @@ PLACES = (
 """Where a canary went that was treated as a secret must not be."""
 
 
-def test_a_secret_is_found_nowhere_and_a_canary_everywhere(secured: Secured, tmp_path: Path) -> None:
+VALUES = ("one", "two", "wrong", "plain", "key", "database")
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """The address of a store that speaks S3, with a file of rows in its bucket ``lake``."""
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    address = f"http://{host}:{port}"
+    client = boto3.client("s3", endpoint_url=address, region_name="us-east-1", **LOGIN)
+    client.create_bucket(Bucket="lake")
+    client.put_object(Bucket="lake", Key="rows.json", Body=b'{"name": "from the bucket"}\n')
+    yield address
+    server.stop()
+
+
+def test_a_secret_is_found_nowhere_and_a_canary_everywhere(secured: Secured, bucket: str, tmp_path: Path) -> None:
     # No letter of theirs needs escaping anywhere, so that no form of them is overlooked.
-    canary, *values = (f"{word}{uuid.uuid4().hex[:20]}" for word in ("canary", "one", "two", "wrong", "plain"))
+    canary, *values = (f"{word}{uuid.uuid4().hex[:20]}" for word in ("canary", *VALUES))
     set_scram_password(secured.plain, "leak", values[0])
     root, home = tmp_path / "left", tmp_path / "home"
     for folder in (root, home, root / "tmp"):
@@ -57,6 +81,7 @@ def test_a_secret_is_found_nowhere_and_a_canary_everywhere(secured: Secured, tmp
         "authority": str(secured.authority_file),
         "canary": canary,
         "values": values,
+        "s3": bucket,
         "views": ["rw_objects", "rw_operations", "rw_sources", "rw_connections", "rw_secrets"],
     }
     with (root / "console.log").open("wb") as console:
@@ -79,6 +104,9 @@ def test_a_secret_is_found_nowhere_and_a_canary_everywhere(secured: Secured, tmp
     assert done.returncode == -signal.SIGKILL, tail
     assert_private(root / "tmp")
 
+    told = "".join(file.read_text(encoding="utf-8") for file in sorted((root / "answers").iterdir()))
+    for answer in ("'name': 'from the bucket'", "CREATE SINK out", 'connection "pg" does not answer'):
+        assert answer in told, f"{answer} is in no answer"
     seen = {line.split()[1] for line in first_lines(root / "pages") if line.startswith("200 ")}
     assert {"/environment/", "/SQL/", "/StreamingQuery/", "/jobs/", "/metrics/json/"} <= seen, sorted(seen)
     # Their beginnings: what is cut short is a leak too.

@@ -112,6 +112,8 @@ def test_what_an_operation_brought_is_taken_back(
     assert (told[operation], told[rewind], told[None]) == ("TAKEN BACK", "AS PREDICTED", "UNBROKEN")
     with pytest.raises(SqlError, match="takes it back, with the rows"):
         session.sql(f"UNDO OPERATION {rewind}")
+    offered = session.sql("SELECT epoch, undo FROM rw_catalog.rw_operations WHERE is_unsafe ORDER BY epoch")
+    assert [tuple(row) for row in offered] == [(operation, f"UNDO OPERATION {operation}"), (rewind, None)]
     points = Metastore.open(session.warehouse).runtime.rewind_points()
     # The sink stands still for the rewind, so it does not arrive at the rewind's own point.
     assert [point.operation for point in points] == [operation, rewind]
