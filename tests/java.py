@@ -9,7 +9,10 @@ from pathlib import Path
 # all. The other compiler alone gets 48 MB for its code, which a worker's JVM fills in minutes; then nothing is compiled
 # any more, and all takes five times as long. Room for young objects and for classes from the start, since both grow by
 # collections: every Spark makes five full ones for its classes alone before its first statement.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xmn256m -XX:MetaspaceSize=256m"
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xmn256m -XX:MetaspaceSize=256m "
+    "-Djdk.lang.Process.launchMechanism=VFORK"
+)
 
 CLASSES = str(Path(sys.prefix) / ".spark-classes.jsa")
 """Spark's classes as ``tests.jars`` kept them."""

@@ -8,6 +8,7 @@ import tarfile
 import zipfile
 import zlib
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -15,8 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
+
+_LONG_ENOUGH = 8
+"""Of fewer letters some forms are too short to tell anything."""
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZ4 = b"\x04\x22\x4d\x18"
@@ -59,18 +63,29 @@ def search(root: Path, text: str, *, leave_out: str = "\0") -> list[Found]:
 def search_all(root: Path, texts: Iterable[str], *, leave_out: str = "\0") -> dict[str, list[Found]]:
     """Per text every file under a folder that holds it, in its name or in its content, in any form.
 
-    Folders whose names begin with ``leave_out`` are not looked into. Raises OSError or ValueError for a file that is in
+    Folders whose names begin with ``leave_out`` are not looked into. Texts that begin alike are found the faster: what
+    holds no form of their beginning holds none of theirs. Raises OSError or ValueError for a file that is in
     a compressed format and cannot be decoded: what cannot be read cannot be said to be clean.
     """
     wanted = {text: forms(text) for text in texts}
+    beginning = _common_beginning(wanted)
+    # A form of a text begins as the same form of its beginning does.
+    signs = forms(beginning) if len(beginning) >= _LONG_ENOUGH else dict.fromkeys(forms(""), b"")
     found: dict[str, dict[Found, None]] = {text: {} for text in wanted}
     for path in sorted(root.rglob("*")):
         if any(part.startswith(leave_out) for part in path.relative_to(root).parts):
             continue
         for part in (path.name.encode(), *(decoded(path.read_bytes()) if path.is_file() else ())):
-            for text, written in wanted.items():
-                found[text] |= {Found(path=path, form=form): None for form, raw in written.items() if raw in part}
+            for form in [form for form, sign in signs.items() if sign in part]:
+                for text, written in wanted.items():
+                    if written[form] in part:
+                        found[text][Found(path=path, form=form)] = None
     return {text: list(hits) for text, hits in found.items()}
+
+
+def _common_beginning(texts: Collection[str]) -> str:
+    pairs = zip(min(texts, default=""), max(texts, default=""), strict=False)
+    return "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def decoded(raw: bytes) -> Iterator[bytes]:

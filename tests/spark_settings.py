@@ -8,6 +8,7 @@ SPARK_SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.pollingDelay": "100ms",
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": java_options(),
 }

@@ -31,6 +31,6 @@ PROOF = Proof(
     f"{DEALT} seeds, Python killed alone or with its JVM. After a kill before the commit the broker accepts the old "
     "credentials only, after a later one the new ones only; the next process must read every row exactly once and "
     "write all of them.",
-    seeds=range(2 * DEALT),
+    seeds=range(DEALT),
     check=_check,
 )

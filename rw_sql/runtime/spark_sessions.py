@@ -51,13 +51,14 @@ _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
 _loading = threading.Lock()
 
 
-def polling_delay_ms(running: int) -> int:
+def polling_delay_ms(running: int, least_ms: int = 0) -> int:
     """How long a query waits between two looks for news that begins beside so many others.
 
-    A look costs the same whether there is news or not: with many queries each looks the less often, so that what all
-    of them together spend does not grow with their number.
+    A look costs the same whether there is news or not, for a Kafka source two requests to a broker: with many queries
+    each looks the less often, so that what all of them together spend does not grow with their number. ``least_ms`` is
+    what the user's session says: a longer wait is theirs to choose.
     """
-    return min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS)
+    return max(min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS), least_ms)
 
 
 class SparkSessions:
@@ -106,7 +107,8 @@ class SparkSessions:
             session.conf.set(key, value)
         java: Any = self.spark
         running = java._jsparkSession.sharedState().activeStreamingQueries().size()
-        session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running)}ms")
+        least_ms = java._jsparkSession.sessionState().conf().streamingPollingDelay()
+        session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running, least_ms)}ms")
         return session
 
     def load(self, packages: Iterable[str]) -> None:

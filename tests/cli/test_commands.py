@@ -83,23 +83,6 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert "Traceback" not in confirmed.stderr
 
 
-def test_serve_runs_the_jobs_of_another_process_until_told(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [*PROGRAM, "serve", "--warehouse", "warehouse"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            assert server.stdout is not None
-            assert "serving" in server.stdout.readline()
-            done = run(CREATE, tmp_path, "--quiet")
-            assert done.returncode == 0, done.stderr
-            assert re.search(r"\n +100 \| +99 \n", done.stdout)
-            server.send_signal(signal.SIGTERM)
-            assert server.wait(timeout=60) == 0
-            assert "stopping" in server.stdout.read()
-        finally:
-            server.kill()
-
-
 class Terminal:
     """A command at a terminal of its own: what is typed to it, and what it shows."""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.leaks import search
+from tests.leaks import forms, search, search_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,3 +86,12 @@ def test_what_is_left_out_is_not_searched(tmp_path: Path) -> None:
     (tmp_path / "private-1" / "value").write_text(CANARY)
     assert search(tmp_path, CANARY, leave_out="private-") == []
     assert len(search(tmp_path, CANARY)) == 1
+
+
+def test_texts_that_begin_alike_are_told_apart_in_every_form(tmp_path: Path) -> None:
+    texts = [f"beginning{number}of a secret" for number in range(3)]
+    for number, written in enumerate(forms(texts[1]).values()):
+        (tmp_path / str(number)).write_bytes(b"before " + written + b" after")
+    found = search_all(tmp_path, texts)
+    assert {hit.form for hit in found[texts[1]]} == set(forms(texts[1]))
+    assert found[texts[0]] == found[texts[2]] == []

@@ -188,10 +188,9 @@ class Child:
         self.crash(spark, value)
 
     def elsewhere(self, spark: SparkSession) -> None:
-        """Secrets of a bucket that is read, and of a database that does not answer."""
+        """Secrets of a bucket that is read, and of a database that is written to, if there is one."""
         *_, key, password = self.task["values"]
         bucket = f"s3.region = 'us-east-1', s3.endpoint = '{self.task['s3']}', s3.access.key = 'k'"
-        database = "type = 'jdbc', jdbc.url = 'jdbc:postgresql://127.0.0.1:1/none', user = 'u', password = SECRET pg"
         self.say(
             spark,
             f"CREATE SECRET key WITH (backend = 'meta') AS '{key}'",
@@ -200,13 +199,17 @@ class Child:
             "CREATE SOURCE files (name VARCHAR) WITH (connector = 's3', connection = lake, s3.bucket_name = 'lake',"
             " match_pattern = '*.json') FORMAT PLAIN ENCODE JSON",
             "CREATE MATERIALIZED VIEW vf AS SELECT name FROM files",
-            f"CREATE CONNECTION pg WITH ({database})",
-            f"CREATE CONNECTION pg WITH ({database}, VALIDATE = false)",
-            "CREATE SINK out FROM va WITH (connector = 'jdbc', connection = pg, table.name = 't', primary_key = 'name',"
-            " type = 'upsert')",
-            "CREATE SINK out FROM va WITH (connector = 'jdbc', connection = pg, table.name = 't', primary_key = 'name',"
-            " type = 'upsert', VALIDATE = false)",
-            "VALIDATE CONNECTION pg",
+        )
+        dead = "jdbc:postgresql://127.0.0.1:1/none"
+        login = "type = 'jdbc', user = 'leak', password = SECRET"
+        to_table = "connector = 'jdbc', connection = pg, table.name = 'leaks', primary_key = 'name', type = 'upsert'"
+        self.say(
+            spark,
+            f"CREATE CONNECTION pg WITH ({login} pg, jdbc.url = '{dead}')",
+            f"CREATE CONNECTION pg WITH ({login} pg, jdbc.url = '{self.task['jdbc'] or dead}', VALIDATE = false)",
+            f"CREATE CONNECTION pw WITH ({login} wrong, jdbc.url = '{self.task['jdbc'] or dead}')",
+            f"CREATE SINK out FROM va WITH ({to_table})",
+            f"ALTER CONNECTION pg SET (jdbc.url = '{dead}')",
             "FLUSH",
         )
 
@@ -214,7 +217,7 @@ class Child:
         """What Prometheus is told."""
         import rw_sql
 
-        port = rw_sql.attach(spark).serve_metrics("127.0.0.1:0")
+        port = rw_sql.attach(spark, str(self.root / "warehouse")).serve_metrics("127.0.0.1:0")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
             self.keep("metrics", answer.read().decode())
 

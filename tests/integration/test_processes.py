@@ -103,6 +103,7 @@ def test_the_workflow_from_a_process_that_does_not_own(
         assert dict(session.flushed_rows_of("how_often")) == counts
         assert {job.state for job in session.jobs().values()} == {"RUNNING"}
         assert server.terminate() == 0
+        assert "stopping" in server.said()
         assert owner_pid(warehouse) is None
         assert {job.state for job in session.jobs().values()} == {"STOPPED"}
     finally:
