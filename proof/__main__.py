@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from proof.harness import Proof, Trial, find_proofs, known_trials, product_commit, run_proof, write_page
+from proof.harness import Proof, Trial, find_proofs, known_trials, run_proof, tried_commit, write_page
 
 HERE = Path(__file__).parent
 WORK = HERE / ".work"
@@ -32,7 +32,7 @@ def main(
         for proof in proofs:
             typer.echo(f"{proof.name:24} {proof.claim} ({len(proof.seeds)} seeds)")
         return
-    commit = product_commit(HERE.parent)
+    commit = tried_commit(HERE.parent)
     if share is not None:
         for proof in proofs:
             run_proof(proof, work=WORK, commit=commit, on_trial=_tell, seeds=proof.seeds[share::workers])

@@ -37,7 +37,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What one seed showed. ``failure`` is None where the claim held; ``commit`` is the product it was shown for."""
+    """What one seed showed. ``failure`` is None where the claim held; ``commit`` is the code it was shown for."""
 
     seed: int
     commit: str
@@ -52,20 +52,20 @@ def find_proofs(folder: Path) -> Iterator[Proof]:
         yield importlib.import_module(f"proof.cases.{module.name}").PROOF
 
 
-PRODUCT = ("rw_sql", "grammar", "sources", "catalog", "pyproject.toml")
-"""What a trial is a trial of: a commit that changes nothing of it, as of docs, leaves the trials standing."""
+TRIED = ("rw_sql", "grammar", "sources", "catalog", "pyproject.toml", "proof", "tests")
+"""The product and what tries it. A commit that changes nothing of these, as one of docs, leaves trials standing."""
 
 
-def product_commit(root: Path) -> str:
-    """The checkout's newest commit of the product, with ``+`` where files of it differ."""
+def tried_commit(root: Path) -> str:
+    """The checkout's newest commit of what is tried and of what tries it, with ``+`` where files of these differ."""
 
     def git(*words: str) -> str:
         return subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    newest = git("log", "-1", "--format=%h", "--abbrev=12", "--", *PRODUCT)
-    return newest + ("+" if git("status", "--porcelain", "--", *PRODUCT) else "")
+    newest = git("log", "-1", "--format=%h", "--abbrev=12", "--", *TRIED)
+    return newest + ("+" if git("status", "--porcelain", "--", *TRIED) else "")
 
 
 def read_trials(file: Path) -> dict[int, Trial]:

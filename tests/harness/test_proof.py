@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from proof.harness import PRODUCT, Proof, Trial, known_trials, product_commit, run_proof, write_page
+from proof.harness import TRIED, Proof, Trial, known_trials, run_proof, tried_commit, write_page
 
 
 def proof(seen: list[int], *, bad: set[int] = frozenset()) -> Proof:
@@ -72,14 +72,14 @@ def test_a_commit_of_docs_leaves_trials_standing(tmp_path: Path) -> None:
         subprocess.run([*git, "init", "-q"], check=True)
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-qm", name], check=True)
-        return product_commit(tmp_path)
+        return tried_commit(tmp_path)
 
-    first = commit(f"{PRODUCT[0]}/a.py")
+    first = commit(f"{TRIED[0]}/a.py")
     assert commit("docs/a.md") == first
-    second = commit(f"{PRODUCT[1]}/a.lark")
+    second = commit(f"{TRIED[1]}/a.lark")
     assert second != first
-    (tmp_path / PRODUCT[1] / "a.lark").write_text("changed")
-    assert product_commit(tmp_path) == f"{second}+"
+    (tmp_path / TRIED[1] / "a.lark").write_text("changed")
+    assert tried_commit(tmp_path) == f"{second}+"
 
 
 def test_the_page(tmp_path: Path) -> None:
