@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.java import java_options
+from tests.spark_settings import java_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 FIXTURES = Path(__file__).parent / "fixtures"
 
 # Every Spark of the tests takes these over, also those that children of children start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {java_properties()}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,28 +1,54 @@
 """Fetches every jar that the tests need, and makes Spark's classes quick to load: ``python -m tests.jars``.
 
-A Spark JVM spends half of its first half minute on reading and checking some 20,000 classes. Java can keep them as it
-made them (a dynamic CDS archive, JEP 350); every JVM of the tests then maps that file. One that does not fit, after
-another Java or pyspark was installed, is passed over without a word, and all is as slow as without.
+A Spark JVM spends half of its first half minute on reading and checking some 28,000 classes, 7,000 of which it makes
+itself for Scala's functions. Java can keep most of the others as it made them (a dynamic CDS archive, JEP 350): those
+that a process loads which does what most tests do. Every JVM of the tests then maps that file. One that does not fit,
+after another Java or pyspark was installed, is passed over without a word, and all is as slow as without.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark import SparkContext
 
 import rw_sql
-from rw_sql.cli.kafka_broker import kafka_class_path
+from rw_sql.cli.kafka_broker import kafka_class_path, start_broker, stop_broker
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.registry import connector
 from rw_sql.runtime.spark_sessions import SparkSessions
 from tests.java import CLASSES, JAVA_OPTIONS
+from tests.spark_settings import FEW_ROWS
 
-_ROWS = "CREATE SOURCE s (id INT, part INT) WITH (connector = 'datagen', datagen.rows.total = '1000')"
-_VIEWS = (
+_TOPICS = {"old": 2, "new": 3}
+_STATEMENTS = (
+    "CREATE SOURCE s (id INT, part INT) INCLUDE offset AS off WITH (connector = 'kafka', topic = 'old',"
+    " properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON",
     "CREATE MATERIALIZED VIEW appended AS SELECT * FROM s WHERE id > 5",
-    "CREATE MATERIALIZED VIEW grouped AS SELECT part, count(*) AS n FROM s GROUP BY part",
+    "CREATE MATERIALIZED VIEW grouped AS SELECT part, count(*) AS n, sum(id) AS ids FROM s GROUP BY part",
+    "CREATE TABLE t (id INT PRIMARY KEY, part INT) WITH (connector = 'kafka', topic = 'new',"
+    " properties.bootstrap.server = '{bootstrap}') FORMAT UPSERT ENCODE JSON",
+    "CREATE MATERIALIZED VIEW joined AS SELECT s.id, t.part FROM s JOIN t ON s.id = t.id",
+    "ALTER SYSTEM SET enable_unsafe_ops = true",
+    "FLUSH",
+    "PAUSE SOURCE s",
+    "ALTER SOURCE s UNSAFE SET (topic = 'new')",
+    "RESET SOURCE SPLITS s",
+    "INJECT SOURCE OFFSETS s VALUES ('new:0' = 1)",
+    "RESUME SOURCE s",
+    "FLUSH",
+    "SHOW SOURCE SPLITS s",
+    "SHOW JOBS",
+    "SELECT * FROM rw_catalog.rw_operations",
+    "SELECT count(*) FROM appended",
+    "SELECT * FROM grouped ORDER BY part",
+    "SELECT * FROM joined",
 )
 
 
@@ -44,15 +70,33 @@ def main() -> None:
 
 
 def use() -> None:
-    """What most tests do: a source, views that append and that replace, and a query on each."""
-    with TemporaryDirectory() as warehouse:
-        spark = rw_sql.connect(
-            warehouse, config={"spark.ui.enabled": "false", "spark.master": "local[2]", "spark.driver.memory": "1g"}
-        )
-        for text in (_ROWS, *_VIEWS, "FLUSH", "SELECT count(*) FROM appended", "SELECT * FROM grouped"):
-            spark.sql(text).collect()
-        rw_sql.detach(spark)
-        spark.stop()
+    """What most tests do: a source that is moved, a table, views that append, replace and join, and queries."""
+    with TemporaryDirectory() as folder:
+        broker = start_broker(Path(folder) / "kafka", port=0)
+        try:
+            for topic, partitions in _TOPICS.items():
+                create_topic(broker.bootstrap, topic, partitions)
+                rows = ({"id": id_, "part": id_ % 3} for id_ in range(100))
+                records = [Record(key=b'{"id":%d}' % row["id"], value=json.dumps(row).encode()) for row in rows]
+                produce(broker.bootstrap, topic, records)
+            spark = rw_sql.connect(f"{folder}/warehouse", config=FEW_ROWS)
+            rw_sql.attach(spark, f"{folder}/warehouse").ask = lambda _: True
+            for text in _STATEMENTS:
+                spark.sql(text.format(bootstrap=broker.bootstrap)).collect()
+            rw_sql.detach(spark)
+            spark.stop()
+            wait_for_jvm()
+        finally:
+            stop_broker(Path(folder) / "kafka")
+
+
+def wait_for_jvm() -> None:
+    """Returns once the JVM has ended: it writes its classes last."""
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    process.wait(300)
 
 
 if __name__ == "__main__":

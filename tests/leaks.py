@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import filecmp
 import io
 import tarfile
 import zipfile
@@ -25,6 +26,8 @@ _LONG_ENOUGH = 8
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZ4 = b"\x04\x22\x4d\x18"
 _GZIP = b"\x1f\x8b"
+_READ_AHEAD = 1 << 16
+"""So many bytes Arrow reads at a time, and decodes later or never."""
 _PARQUET = b"PAR1"
 _OWN_LZ4 = b"LZ4Block"
 """The framing of Spark's own LZ4 streams (lz4-java's), each block with a header of 21 bytes."""
@@ -60,10 +63,13 @@ def search(root: Path, text: str, *, leave_out: str = "\0") -> list[Found]:
     return search_all(root, [text], leave_out=leave_out)[text]
 
 
-def search_all(root: Path, texts: Iterable[str], *, leave_out: str = "\0") -> dict[str, list[Found]]:
+def search_all(
+    root: Path, texts: Iterable[str], *, leave_out: str = "\0", older: Iterable[Path] = ()
+) -> dict[str, list[Found]]:
     """Per text every file under a folder that holds it, in its name or in its content, in any form.
 
-    Folders whose names begin with ``leave_out`` are not looked into. Texts that begin alike are found the faster: what
+    Folders whose names begin with ``leave_out`` are not looked into, and of copies of ``older`` files, made before the
+    texts were, only the names. Texts that begin alike are found the faster: what
     holds no form of their beginning holds none of theirs. Raises OSError or ValueError for a file that is in
     a compressed format and cannot be decoded: what cannot be read cannot be said to be clean.
     """
@@ -72,10 +78,13 @@ def search_all(root: Path, texts: Iterable[str], *, leave_out: str = "\0") -> di
     # A form of a text begins as the same form of its beginning does.
     signs = forms(beginning) if len(beginning) >= _LONG_ENOUGH else dict.fromkeys(forms(""), b"")
     found: dict[str, dict[Found, None]] = {text: {} for text in wanted}
+    originals = {path.name: path for path in older}
     for path in sorted(root.rglob("*")):
         if any(part.startswith(leave_out) for part in path.relative_to(root).parts):
             continue
-        for part in (path.name.encode(), *(decoded(path.read_bytes()) if path.is_file() else ())):
+        original = originals.get(path.name)
+        is_new = path.is_file() and (original is None or not filecmp.cmp(path, original, shallow=False))
+        for part in (path.name.encode(), *(decoded(path.read_bytes()) if is_new else ())):
             for form in [form for form, sign in signs.items() if sign in part]:
                 for text, written in wanted.items():
                     if written[form] in part:
@@ -111,8 +120,9 @@ def decoded(raw: bytes) -> Iterator[bytes]:
     for magic, codec in ((_ZSTD, "zstd"), (_LZ4, "lz4")):
         at = raw.find(magic)
         while at >= 0:
-            yield _stream(raw[at:], codec)
-            at = raw.find(magic, at + 1)
+            part, read = _stream(raw[at:], codec)
+            yield part
+            at = raw.find(magic, max(at + 1, at + read - _READ_AHEAD))
 
 
 def _parquet(raw: bytes) -> Iterator[bytes]:
@@ -124,16 +134,20 @@ def _parquet(raw: bytes) -> Iterator[bytes]:
             yield from (buffer.to_pybytes() for buffer in chunk.buffers() if buffer is not None)
 
 
-def _stream(raw: bytes, codec: str) -> bytes:
-    """What can be decoded of a stream that may be cut off, or not be one at all."""
+def _stream(raw: bytes, codec: str) -> tuple[bytes, int]:
+    """What can be decoded of streams one after the other, which may be cut off, or be none at all; and how many bytes
+    were read for it."""
     parts = []
+    source = pa.BufferReader(raw)
+    read = 0
     try:
-        with pa.CompressedInputStream(pa.BufferReader(raw), codec) as stream:
+        with pa.CompressedInputStream(source, codec) as stream:
             while part := stream.read(4096):
                 parts.append(part)
+                read = source.tell()
     except (OSError, pa.ArrowInvalid):
         pass  # the process was killed while it wrote this, or something else follows
-    return b"".join(parts)
+    return b"".join(parts), read
 
 
 def _blocks(raw: bytes) -> bytes:

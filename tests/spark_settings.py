@@ -13,12 +13,22 @@ SPARK_SETTINGS = {
     "spark.driver.extraJavaOptions": java_options(),
 }
 
-FEW_ROWS = {
-    **SPARK_SETTINGS,
+_NO_MADE_CODE = {
     # Rows are computed as Spark does it where code cannot be made. To write the code of each projection anew for every
     # task took a fifth of the JVMs' time, and to compile it some more, for a hundred rows. The demo, the notebooks, the
-    # shells, the benchmarks and what reads a million rows run on made code, as users do.
+    # benchmarks and the proofs that read a million rows run on made code, as users do.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
+
+FEW_ROWS = {**SPARK_SETTINGS, **_NO_MADE_CODE}
 """For sessions whose statements see some hundred rows each."""
+
+WORKER = {**FEW_ROWS, "spark.driver.extraJavaOptions": java_options(lives_long=True)}
+"""For the one session of a process that does many tests."""
+
+
+def java_properties() -> str:
+    """What of it a JVM can be told before it starts: so it reaches the servers, shells and scripts that tests start."""
+    settings = {key: SPARK_SETTINGS[key] for key in ("spark.ui.enabled", "spark.sql.shuffle.partitions")}
+    return " ".join(f"-D{key}={value}" for key, value in {**settings, **_NO_MADE_CODE}.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,8 +25,10 @@ QUIET.addHandler(logging.NullHandler())
 # librdkafka reports every lost connection; what matters of it stands in the error that the caller gets.
 QUIET.propagate = False
 
-_NO_TLS_THERE = "connecting to a PLAINTEXT broker listener"
-"""What librdkafka guesses where a TLS handshake is met by a closed connection."""
+_NO_TLS_THERE = re.compile(
+    "connecting to a PLAINTEXT broker listener|(Disconnected|transport error).* in state SSL_HANDSHAKE"
+)
+"""What librdkafka says where a TLS handshake is met by a closed connection, after the client's part of it or before."""
 
 _ANY_OPERATION = frozenset({"ALL", "WRITE"})
 
@@ -289,8 +292,9 @@ class BrokerAdmin:
         return self._told(text)
 
     def _told(self, text: str) -> str:
+        has_no_tls = _NO_TLS_THERE.search(text) is not None
         text = text.split(" (after ")[0].removeprefix("Broker: ").removeprefix("Local: ")
-        if _NO_TLS_THERE in text:
+        if has_no_tls:
             text = "Broker does not support SSL connections; does properties.security.protocol fit?"
         return text if self._brokers and self._brokers.split(",")[0] in text else f"{self._brokers}: {text}"
 

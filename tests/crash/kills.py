@@ -1,4 +1,4 @@
-"""The points at which processes are killed, and the chains of kills that one warehouse has to live through."""
+"""The points at which processes are killed, and the chain of kills that one warehouse has to live through."""
 
 from __future__ import annotations
 
@@ -98,44 +98,36 @@ SINK_POINTS = (
 )
 """Those of a sink's job, which has a test of its own."""
 
-FIRST_CHAIN = (
+CHAIN = (
     Kill(point="batch.before_append", at="create_keyed"),
     Kill(point="batch.after_append", at="after allow_unsafe", kills=BOTH),
     Kill(point="batch.after_merge", at="after allow_unsafe", kills=JVM),
+    Kill(point="view.after_batch", at="after allow_unsafe"),
     Kill(point=SPARK_APPEND, at="resume_large"),
     Kill(point="ingest.before_stop", at="pause_midway"),
+    Kill(point="statement.after_commit", at="add_topic_running"),
     Kill(point="metastore.before_append", at="unsafe_set", kills=BOTH),
     Kill(point="metastore.after_append", at="unsafe_set"),
     Kill(point="statement.planned", at="reset", kills=BOTH),
     Kill(point="metastore.after_objects", at="reset", kills=JVM),
+    Kill(point="statement.before_commit", at="inject", kills=BOTH),
     Kill(point="metastore.after_fragment_splits", at="inject"),
     Kill(point="ingest.after_claim", at="resume", kills=BOTH),
+    Kill(point="ingest.after_stop", at="pause_again", kills=JVM),
+    Kill(point="metastore.after_source_state", at="inject_again", kills=JVM),
+    Kill(point="fence.before", at="resume_again"),
+    Kill(point="owner.after_lease", at=START),
+    Kill(point="statement.applied", at="reset_running", kills=BOTH),
+    Kill(point="ingest.in_batch", at="move_back_running", kills=JVM, reconnects=True),
 )
 """Kills in the middle of small and large batches and between the steps of UNSAFE SET, RESET and INJECT.
 
 A statement whose process dies before the commit is said again by the next one. Where the JVM alone dies before the
-commit, the statement is refused; after the append it is committed, and the next process finishes it.
+commit, the statement is refused; after the append it is committed, and the next process finishes it. The last process
+whose JVM is killed connects again itself. The proof ``kill-chains`` deals every point there is with every victim.
 """
 
-SECOND_CHAIN = (
-    Kill(point="view.after_batch", at="after allow_unsafe"),
-    Kill(point="ingest.after_stop", at="pause_midway", kills=JVM),
-    Kill(point="statement.after_commit", at="unsafe_set"),
-    Kill(point="statement.applied", at="reset", kills=BOTH),
-    Kill(point="statement.before_commit", at="inject", kills=BOTH),
-    Kill(point="metastore.after_source_state", at="inject", kills=JVM),
-    Kill(point="owner.after_lease", at=START),
-    Kill(point="fence.before", at="resume"),
-    Kill(point="ingest.in_batch", at="move_back_running", kills=JVM, reconnects=True),
-)
-"""The same with other points and other victims; the last process whose JVM is killed connects again itself.
-
-The proof ``kill-chains`` deals every point there is with every victim.
-"""
-
-CHAINS = {"first": FIRST_CHAIN, "second": SECOND_CHAIN}
-
-_CHAIN = 8
+_DEALT_KILLS = 8
 
 _PAIRS = tuple(
     (point, victim)
@@ -144,7 +136,7 @@ _PAIRS = tuple(
     if not (places == (END,) and victim == JVM)  # nothing is left then to notice it
 )
 
-DEALT = -(-len(_PAIRS) // _CHAIN)
+DEALT = -(-len(_PAIRS) // _DEALT_KILLS)
 """So many seeds in a row, from a multiple of it on, deal every point with every victim once."""
 
 

@@ -78,6 +78,8 @@ def database(request: pytest.FixtureRequest) -> PostgresInfo | None:
 def test_a_secret_is_found_nowhere_and_a_canary_everywhere(
     secured: Secured, bucket: str, database: PostgresInfo | None, tmp_path: Path
 ) -> None:
+    # Spark copies its jars to where it works; those it copies from hold nothing that is made up only now.
+    jars = list(Path.home().glob(".ivy2*/jars/*.jar"))
     # No letter of theirs needs escaping anywhere, so that no form of them is overlooked.
     mark = uuid.uuid4().hex[:8]
     canary, *values = (f"{mark}{word}{uuid.uuid4().hex[:20]}" for word in ("canary", *VALUES))
@@ -129,7 +131,7 @@ def test_a_secret_is_found_nowhere_and_a_canary_everywhere(
     seen = {line.split()[1] for line in first_lines(root / "pages") if line.startswith("200 ")}
     assert {"/environment/", "/SQL/", "/StreamingQuery/", "/jobs/", "/metrics/json/"} <= seen, sorted(seen)
     # Their beginnings: what is cut short is a leak too.
-    found = search_all(root, [canary, *(value[:14] for value in values)], leave_out=PRIVATE)
+    found = search_all(root, [canary, *(value[:14] for value in values)], leave_out=PRIVATE, older=jars)
     hits = {str(hit.path.relative_to(root)) for hit in found.pop(canary)}
     missing = [place for place in PLACES if not any(hit.startswith(place) for hit in hits)]
     assert not missing, f"the canary was not found in {missing}, but in {sorted(hits)[:40]}"

@@ -9,6 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 from rw_sql.cli.kafka_broker import stop_broker
+from tests.java import java_options
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 
@@ -19,6 +20,8 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 def test_notebook(notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
+    # With Spark's own settings, as on a reader's machine.
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", java_options())
     document = nbformat.read(FOLDER / notebook, as_version=4)
     client = NotebookClient(document, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
     try:
