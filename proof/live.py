@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
 from tests.integration.attached import AttachedSession
-from tests.spark_settings import WORKER
+from tests.spark_settings import FEW_ROWS
 
 
 @cache
@@ -31,7 +31,7 @@ def broker() -> BrokerInfo:
 @cache
 def spark() -> SparkSession:
     """The Spark of this process, attached to nothing."""
-    session = rw_sql.connect(str(_folder("proof-warehouse-")), config=WORKER)
+    session = rw_sql.connect(str(_folder("proof-warehouse-")), config=FEW_ROWS)
     rw_sql.detach(session)
     atexit.register(session.stop)
     return session

@@ -24,9 +24,6 @@ _NO_MADE_CODE = {
 FEW_ROWS = {**SPARK_SETTINGS, **_NO_MADE_CODE}
 """For sessions whose statements see some hundred rows each."""
 
-WORKER = {**FEW_ROWS, "spark.driver.extraJavaOptions": java_options(lives_long=True)}
-"""For the one session of a process that does many tests."""
-
 
 def java_properties() -> str:
     """What of it a JVM can be told before it starts: so it reaches the servers, shells and scripts that tests start."""

@@ -18,7 +18,7 @@ import rw_sql
 from rw_sql.runtime.delta_log import JobCommit, job_commits
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.storage import Warehouse
-from tests.spark_settings import WORKER
+from tests.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ def test_a_start_knows_the_last_batch_after_delta_cleaned_its_log(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
-    session = rw_sql.connect(str(tmp_path_factory.mktemp("warehouse")), run_jobs=False, config=WORKER)
+    session = rw_sql.connect(str(tmp_path_factory.mktemp("warehouse")), run_jobs=False, config=FEW_ROWS)
     rw_sql.detach(session)
     return session
 

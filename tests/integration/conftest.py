@@ -7,7 +7,7 @@ import pytest
 import rw_sql
 from rw_sql.runtime import owner
 from tests.integration.attached import AttachedSession
-from tests.spark_settings import FEW_ROWS, WORKER
+from tests.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of this process, attached to nothing."""
-    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=WORKER)
+    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=FEW_ROWS)
     rw_sql.detach(session)
     yield session
     rw_sql.detach(session)
