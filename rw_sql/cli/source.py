@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.cli.source_statements import (
+    ROWS,
     TargetWords,
+    allowed_words,
     alter_statement,
     inject_statement,
     source_name,
@@ -31,10 +33,13 @@ _ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement 
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
 _Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Kept in the log of operations.")]
 _Yes = Annotated[
-    bool, typer.Option("--yes", help="Go ahead without asking; inject-offsets as far as --allow names the loss.")
+    bool, typer.Option("--yes", help="Go ahead without asking, as far as --allow names what is repeated or left out.")
 ]
 _Confirm = Annotated[
     list[str] | None, typer.Option("--confirm", metavar="TOKEN", help="Confirm the request refused with this token.")
+]
+_AllowRows = Annotated[
+    list[str] | None, typer.Option("--allow", metavar="WORD", help="gaps or duplicates; may be repeated.")
 ]
 _Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; repeatable.")]
 _SkipValidate = Annotated[bool, typer.Option("--skip-validate", help="Do it although the upstream does not answer.")]
@@ -124,6 +129,7 @@ def alter(
         list[str] | None, typer.Option("--set-secret", metavar="KEY=SECRET", help="A property, by a secret's name.")
     ] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="A property to take away.")] = None,
+    allow: _AllowRows = None,
     skip_validate: _SkipValidate = False,
     reason: _Reason = None,
     dry_run: _DryRun = False,
@@ -135,7 +141,13 @@ def alter(
 ) -> None:
     """ALTER SOURCE … UNSAFE SET. Secrets are named, never written: --set-secret key=name."""
     statement = alter_statement(
-        source, settings or (), secrets or (), unset or (), is_validated=not skip_validate, reason=reason
+        source,
+        settings or (),
+        secrets or (),
+        unset or (),
+        allow=allow or (),
+        is_validated=not skip_validate,
+        reason=reason,
     )
     _run(
         statement,
@@ -156,6 +168,7 @@ def reset_splits(
         bool, typer.Option("--forget-offsets", help="Also splits that still exist begin anew.")
     ] = False,
     no_rediscover: Annotated[bool, typer.Option("--no-rediscover", help="Leave the splits unknown.")] = False,
+    allow: _AllowRows = None,
     skip_validate: _SkipValidate = False,
     reason: _Reason = None,
     dry_run: _DryRun = False,
@@ -171,6 +184,7 @@ def reset_splits(
     statement = ResetSourceSplits(
         name=source_name(source),
         splits=split_ids(split or ()),
+        allow=allowed_words(allow or (), ROWS),
         is_rediscovering=not no_rediscover,
         is_forgetting_offsets=forget_offsets,
         is_validated=not skip_validate,
@@ -272,6 +286,7 @@ def export_offsets(
 @source_app.command()
 def undo(
     operation: Annotated[int, typer.Option("--operation", metavar="N", help="Its number in SHOW UNSAFE OPERATIONS.")],
+    allow: _AllowRows = None,
     reason: _Reason = None,
     dry_run: _DryRun = False,
     yes: _Yes = False,
@@ -284,7 +299,7 @@ def undo(
     from rw_sql.syntax.statements import UndoOperation
 
     _run(
-        UndoOperation(operation=operation, reason=reason),
+        UndoOperation(operation=operation, allow=allowed_words(allow or (), ROWS), reason=reason),
         warehouse=warehouse,
         output=output,
         show_sql=show_sql,

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from rw_sql.syntax.statements import InjectTarget
 
-ALLOWED = ("GAPS", "DUPLICATES", "CLAMP")
+ROWS = ("GAPS", "DUPLICATES")
+OFFSETS = (*ROWS, "CLAMP")
 
 
 def source_name(text: str) -> Name:
@@ -62,6 +63,7 @@ def alter_statement(
     secrets: Sequence[str],
     unset: Sequence[str],
     *,
+    allow: Sequence[str],
     is_validated: bool,
     reason: str | None,
 ) -> AlterSourceUnsafeSet:
@@ -84,6 +86,7 @@ def alter_statement(
         name=source_name(name),
         set_options=tuple(options),
         unset_options=tuple(OptionKey(key=key) for key in unset),
+        allow=allowed_words(allow, ROWS),
         is_validated=is_validated,
         reason=reason,
     )
@@ -166,21 +169,26 @@ def inject_statement(
     reason: str | None,
 ) -> InjectSourceOffsets:
     """``INJECT SOURCE OFFSETS``."""
-    allowed = tuple(dict.fromkeys(word.upper() for word in allow))
-    if strange := [word for word in allowed if word not in ALLOWED]:
-        listed = ", ".join(ALLOWED).lower()
-        raise SqlError(INVALID_OPTION, f"--allow takes {listed}, not {strange[0].lower()!r}", hint="--allow duplicates")
     if convention not in ("next", "last_seen"):
         raise SqlError(INVALID_OPTION, f"--convention is next or last_seen, not {convention!r}", hint="leave it out")
     return InjectSourceOffsets(
         name=source_name(name),
         target=words.target(),
         splits=split_ids(splits),
-        allow=allowed,
+        allow=allowed_words(allow, OFFSETS),
         convention=convention,
         is_validated=is_validated,
         reason=reason,
     )
+
+
+def allowed_words(words: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """ALLOW. Raises SqlError where a word is none of those that the statement knows."""
+    allowed = tuple(dict.fromkeys(word.upper() for word in words))
+    if strange := [word for word in allowed if word not in known]:
+        listed = ", ".join(known).lower()
+        raise SqlError(INVALID_OPTION, f"--allow takes {listed}, not {strange[0].lower()!r}", hint="--allow duplicates")
+    return allowed
 
 
 def split_ids(splits: Sequence[str]) -> tuple[SplitId, ...]:

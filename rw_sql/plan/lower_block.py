@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
 from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord
 from rw_sql.metastore.snapshot import effect_of
+from rw_sql.plan.allowing import predicted_words
 from rw_sql.plan.lower_source import ALL_SOURCES
 from rw_sql.plan.moves import (
     all_answers,
@@ -160,10 +161,9 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
 
 def _unallowed(collected: Collected, moves: Sequence[Move]) -> tuple[str, ...]:
     """The words of ALLOW that a statement lacks for what the block comes to."""
-    splits = [split for move in moves for split in move.preview.splits]
-    comes = {"GAPS": any(split.gaps for split in splits), "DUPLICATES": any(split.duplicates for split in splits)}
+    comes = predicted_words(split for move in moves for split in move.preview.splits)
     lacking = {word for plan in collected.plans for word in plan.unallowed}
-    return tuple(word for word in sorted(lacking) if comes.get(word, True))
+    return tuple(word for word in comes if word in lacking)
 
 
 def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lower) -> Asking[Collected]:

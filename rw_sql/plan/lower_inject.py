@@ -14,6 +14,7 @@ from rw_sql.errors import (
     SPLITS_UNKNOWN,
     SqlError,
 )
+from rw_sql.plan.allowing import unallowed_words
 from rw_sql.plan.desired import holds_of, named_splits
 from rw_sql.plan.effects import effects_on_dependents
 from rw_sql.plan.inject_targets import Ground, few, read_target
@@ -218,7 +219,6 @@ def _plan(
         notices = (*notices, f"the upstream does not answer: {upstream.error}")
     rows = preview_splits(ground.kind, upstream, stands, after)
     moved = [row for row in rows if row.split in states]
-    predicted = (("GAPS", any(row.gaps for row in moved)), ("DUPLICATES", any(row.duplicates for row in moved)))
     preview = Preview(
         title=f"INJECT SOURCE OFFSETS into source {source.name}",
         dependents=dependents_of(snapshot, reader),
@@ -235,6 +235,6 @@ def _plan(
         answers=tuple(answers),
         reason=statement.reason,
         stands=stands,
-        unallowed=tuple(word for word, is_there in predicted if is_there and word not in statement.allow),
+        unallowed=unallowed_words(moved, statement.allow),
         fingerprint=",".join(f"{row.split}={row.old}>{row.new}" for row in moved),
     )

@@ -18,6 +18,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
     StoredState,
 )
+from rw_sql.plan.allowing import unallowed_words
 from rw_sql.plan.associated import follows_source, without_tables
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.desired import fragment_source
@@ -302,6 +303,7 @@ def _plan(
         preview=preview,
         is_unsafe=is_unsafe,
         affected=tuple(dict.fromkeys((*ids, *(move.source.id for move in moves)))),
+        unallowed=unallowed_words((row for move in moves for row in move.preview.splits), statement.allow),
     )
 
 

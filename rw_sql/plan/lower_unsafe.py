@@ -17,6 +17,7 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     UnassignSplits,
 )
+from rw_sql.plan.allowing import unallowed_words
 from rw_sql.plan.definitions import PAUSED_AT_BIRTH, definition_of, listed_options
 from rw_sql.plan.desired import holds_of, named_splits
 from rw_sql.plan.effects import effects_on_dependents
@@ -227,6 +228,7 @@ def _unsafe_set(
         answers=_answers(source, shown, notes),
         reason=statement.reason,
         stands=stands,
+        unallowed=unallowed_words(rows, statement.allow),
     )
 
 
@@ -299,6 +301,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
     if marked := sorted(forgotten & set(stands.states)):
         # Not removed: a split that was forgotten must not be taken for a new partition when it is found again.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
+    rows = preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)})
     note = "splits are unknown until RESUME or the next discovery finds them again"
     return unsafe_plan(
         statement,
@@ -309,7 +312,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
         preview=Preview(
             title=f"RESET SOURCE SPLITS of source {source.name}",
             dependents=dependents_of(snapshot, reader),
-            splits=preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)}),
+            splits=rows,
             notices=(note,) if upstream.is_reachable else (note, f"the upstream does not answer: {upstream.error}"),
         ),
         answers=(
@@ -318,6 +321,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
         ),
         reason=statement.reason,
         stands=stands,
+        unallowed=unallowed_words(rows, statement.allow),
     )
 
 
@@ -386,4 +390,5 @@ def _rediscovered(
         answers=tuple(answers),
         reason=statement.reason,
         stands=stands,
+        unallowed=unallowed_words(rows, statement.allow),
     )

@@ -140,7 +140,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.ShowSourceSplits: _named("SHOW SOURCE SPLITS"),
     ast.ShowUnsafeOperations: lambda s: "SHOW UNSAFE OPERATIONS" + (f" FOR {name_text(s.name)}" if s.name else ""),
     ast.SkipRecord: operate.skip_record,
-    ast.UndoOperation: lambda s: f"UNDO OPERATION {s.operation}{reason_text(s.reason)}",
+    ast.UndoOperation: operate.undo_operation,
     ast.UnsafeBlock: _block,
     ast.Validate: lambda s: f"VALIDATE {s.kind} {name_text(s.name)}",
     ast.Wait: operate.wait,

@@ -85,6 +85,18 @@ def test_the_preview_is_from_where_the_source_stands_to_where_it_will() -> None:
     assert "in all: DUPLICATES 55" in text
 
 
+def test_a_block_asks_for_what_it_comes_to_and_not_for_its_steps() -> None:
+    world = moved_world()
+    again = "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)"
+    assert world.plan(again).unallowed == ("DUPLICATES",)
+    back = "INJECT SOURCE OFFSETS s VALUES ('0' = 40, '1' = 50)"
+    assert planned(world, "PAUSE SOURCE s", again, back, "RESUME SOURCE s").unallowed == ()
+    assert planned(world, *MOVE).unallowed == ("GAPS",)
+    pause, move, reset, inject, resume = MOVE
+    allowed = f"{move} ALLOW GAPS", reset, f"{inject} ALLOW GAPS"
+    assert planned(world, pause, *allowed, resume).unallowed == ()
+
+
 def test_several_sources_have_a_part_each() -> None:
     world = moved_world()
     world.run(create_source("t", "new"))

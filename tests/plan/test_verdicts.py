@@ -121,6 +121,47 @@ def test_what_allow_must_name(target: str, unallowed: tuple[str, ...]) -> None:
     assert paused_world().plan(f"INJECT SOURCE OFFSETS s {target}").unallowed == unallowed
 
 
+@pytest.mark.parametrize(
+    ("text", "unallowed"),
+    [
+        ("ALTER SOURCE s UNSAFE SET (topic = 'new')", ("GAPS",)),
+        ("ALTER SOURCE s UNSAFE SET (topic = 'new') ALLOW DUPLICATES", ("GAPS",)),
+        ("ALTER SOURCE s UNSAFE SET (topic = 'new') ALLOW GAPS", ()),
+        ("ALTER SOURCE s UNSAFE SET (group.id.prefix = 'mine')", ()),
+        ("RESET SOURCE SPLITS s", ()),
+        ("RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)", ("DUPLICATES",)),
+        ("RESET SOURCE SPLITS s FOR SPLITS ('0') ALLOW DUPLICATES WITH (FORGET_OFFSETS = true)", ()),
+    ],
+)
+def test_what_allow_must_name_of_a_move(text: str, unallowed: tuple[str, ...]) -> None:
+    assert paused_world().plan(text).unallowed == unallowed
+
+
+def test_a_reset_to_the_latest_leaves_out_what_was_not_read() -> None:
+    world = moved_world("scan.startup.mode = 'latest'")
+    assert world.plan("RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)").unallowed == ("GAPS",)
+
+
+def test_an_undo_names_what_is_read_again() -> None:
+    world = paused_world()
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 50)")
+    undo = f"UNDO OPERATION {world.operations[0].epoch}"
+    assert world.plan(undo).unallowed == ()
+    world.put_topic("old", (10, 60), (0, 50))
+    world.read_on("s", old_0=60)
+    assert world.plan(undo).unallowed == ("DUPLICATES",)
+    assert world.plan(f"{undo} ALLOW DUPLICATES").unallowed == ()
+
+
+def test_a_move_whose_offsets_cannot_be_compared_asks_for_no_word() -> None:
+    world = moved_world()
+    world.read_on("s", old_0=50)
+    plan = world.plan("ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    assert plan.preview is not None
+    assert {split.verdict for split in plan.preview.splits if split.new is not None} == {"UNKNOWN (other topic)"}
+    assert plan.unallowed == ()
+
+
 def test_a_source_that_read_nothing_repeats_nothing() -> None:
     world = CannedWorld()
     world.put_topic("t", (0, 50))

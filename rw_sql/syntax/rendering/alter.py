@@ -8,6 +8,7 @@ from rw_sql.syntax.names import quoted
 from rw_sql.syntax.rendering.layout import Clauses
 from rw_sql.syntax.rendering.parts import (
     add_format,
+    allow_text,
     column_text,
     constraint_text,
     given,
@@ -93,6 +94,7 @@ def unsafe_set(kind: str, s: ast.AlterSourceUnsafeSet | ast.AlterTableUnsafeSet)
     clauses = Clauses(f"ALTER {kind} {name_text(s.name)} UNSAFE")
     clauses.listed("SET", options_text(s.set_options))
     clauses.listed("UNSET", keys_text(s.unset_options), comma=bool(s.set_options))
+    clauses.add(allow_text(s.allow))
     clauses.listed("WITH", switches_text(validate=None if s.is_validated else False))
     return clauses.add(reason_text(s.reason).lstrip()).text()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from rw_sql.syntax.names import literal, quoted
 from rw_sql.syntax.rendering.layout import Clauses
 from rw_sql.syntax.rendering.parts import (
+    allow_text,
     name_text,
     options_text,
     parameter_text,
@@ -43,6 +44,7 @@ def _for_splits(clauses: Clauses, splits: Sequence[ast.SplitId]) -> None:
 def reset_source_splits(s: ast.ResetSourceSplits) -> str:
     clauses = Clauses(f"RESET SOURCE SPLITS {name_text(s.name)}")
     _for_splits(clauses, s.splits)
+    clauses.add(allow_text(s.allow))
     switches = switches_text(
         rediscover=None if s.is_rediscovering else False,
         forget_offsets=True if s.is_forgetting_offsets else None,
@@ -75,7 +77,7 @@ def inject(
     else:
         clauses.add(_target(s.target))
     _for_splits(clauses, s.splits)
-    clauses.add(f"ALLOW {', '.join(s.allow)}" if s.allow else "")
+    clauses.add(allow_text(s.allow))
     switches = switches_text(
         convention=None if s.convention == "next" else s.convention, validate=None if s.is_validated else False
     )
@@ -121,8 +123,13 @@ def rebuild_materialized_view(s: ast.RebuildMaterializedView) -> str:
 
 
 def rewind_source(s: ast.RewindSource) -> str:
-    allow = f" ALLOW {', '.join(s.allow)}" if s.allow else ""
-    return f"REWIND SOURCE {name_text(s.name)} TO OPERATION {s.operation}{allow}{reason_text(s.reason)}"
+    clauses = Clauses(f"REWIND SOURCE {name_text(s.name)} TO OPERATION {s.operation}").add(allow_text(s.allow))
+    return clauses.add(reason_text(s.reason).lstrip()).text()
+
+
+def undo_operation(s: ast.UndoOperation) -> str:
+    clauses = Clauses(f"UNDO OPERATION {s.operation}").add(allow_text(s.allow))
+    return clauses.add(reason_text(s.reason).lstrip()).text()
 
 
 def alter_system_set(s: ast.AlterSystemSet) -> str:

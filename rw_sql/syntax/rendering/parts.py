@@ -86,6 +86,11 @@ def given(flag: bool, words: str) -> str:
     return f" {words}" if flag else ""
 
 
+def allow_text(words: Sequence[str]) -> str:
+    """``ALLOW word, …``, if there are any."""
+    return f"ALLOW {', '.join(words)}" if words else ""
+
+
 def reason_text(reason: str | None) -> str:
     """`` REASON 'text'``, if there is one."""
     return f" REASON {literal(reason)}" if reason is not None else ""

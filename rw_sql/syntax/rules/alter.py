@@ -177,7 +177,7 @@ def unsafe_options_and_keys(options: tuple[Option, ...], keys: tuple[OptionKey, 
 
 
 def unsafe_set(
-    changes: UnsafeChanges, switches: tuple[Option, ...], reason: str | None
+    changes: UnsafeChanges, allow: tuple[str, ...], switches: tuple[Option, ...], reason: str | None
 ) -> Callable[[str, Name], Statement]:
     read = read_switches(switches, {"validate": True})
 
@@ -187,6 +187,7 @@ def unsafe_set(
             name=name,
             set_options=changes[0],
             unset_options=changes[1],
+            allow=allow,
             is_validated=read["validate"],
             reason=reason,
         )

@@ -91,8 +91,8 @@ def rollback(_word: None) -> Rollback:
     return Rollback()
 
 
-def undo_operation(operation: Token, reason: str | None) -> UndoOperation:
-    return UndoOperation(operation=whole(operation), reason=reason)
+def undo_operation(operation: Token, allow: tuple[str, ...], reason: str | None) -> UndoOperation:
+    return UndoOperation(operation=whole(operation), allow=allow, reason=reason)
 
 
 def wait_all() -> Wait:

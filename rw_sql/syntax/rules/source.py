@@ -119,12 +119,17 @@ def resume_all_sources(reason: str | None) -> ResumeAllSources:
 
 
 def reset_source_splits(
-    name: Name, splits: tuple[SplitId, ...], switches: tuple[Option, ...], reason: str | None
+    name: Name,
+    splits: tuple[SplitId, ...],
+    allow: tuple[str, ...],
+    switches: tuple[Option, ...],
+    reason: str | None,
 ) -> ResetSourceSplits:
     read = read_switches(switches, {"rediscover": True, "forget_offsets": False, "validate": True})
     return ResetSourceSplits(
         name=name,
         splits=splits,
+        allow=allow,
         is_rediscovering=read["rediscover"],
         is_forgetting_offsets=read["forget_offsets"],
         is_validated=read["validate"],
@@ -243,4 +248,5 @@ SOURCE_RULES: dict[str, Callable[..., Any]] = {
     "inject_shift": inject_shift,
     "inject_back": inject_back,
     "allow": allow,
+    "allow_rows": allow,
 }

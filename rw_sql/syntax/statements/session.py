@@ -92,9 +92,10 @@ class UnsafeBlock(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoOperation(Statement):
-    """``UNDO OPERATION id [REASON 'text']``."""
+    """``UNDO OPERATION id [ALLOW {GAPS | DUPLICATES}, …] [REASON 'text']``."""
 
     operation: int
+    allow: tuple[str, ...] = ()
     reason: str | None = None
 
 

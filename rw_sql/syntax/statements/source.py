@@ -55,11 +55,15 @@ class DropSource(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSourceUnsafeSet(Statement):
-    """``ALTER SOURCE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [WITH (VALIDATE = bool)] [REASON 'text']``."""
+    """``ALTER SOURCE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [ALLOW …] [WITH (VALIDATE = bool)] [REASON 'text']``.
+
+    ``allow`` of this statement, RESET and UNDO names what a yes given beforehand accepts: GAPS, DUPLICATES.
+    """
 
     name: Name
     set_options: tuple[Option, ...] = ()
     unset_options: tuple[OptionKey, ...] = ()
+    allow: tuple[str, ...] = ()
     is_validated: bool = True
     reason: str | None = None
 
@@ -104,10 +108,11 @@ class SplitId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetSourceSplits(Statement):
-    """``RESET SOURCE SPLITS n [FOR SPLITS (…)] [WITH (REDISCOVER, FORGET_OFFSETS, VALIDATE = bool)] [REASON]``."""
+    """``RESET SOURCE SPLITS n [FOR SPLITS (…)] [ALLOW …] [WITH (REDISCOVER, FORGET_OFFSETS, VALIDATE)] [REASON]``."""
 
     name: Name
     splits: tuple[SplitId, ...] = ()
+    allow: tuple[str, ...] = ()
     is_rediscovering: bool = True
     is_forgetting_offsets: bool = False
     is_validated: bool = True

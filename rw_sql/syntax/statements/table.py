@@ -76,11 +76,12 @@ class RefreshTable(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterTableUnsafeSet(Statement):
-    """``ALTER TABLE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [WITH (VALIDATE = bool)] [REASON 'text']``."""
+    """``ALTER TABLE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [ALLOW …] [WITH (VALIDATE = bool)] [REASON 'text']``."""
 
     name: Name
     set_options: tuple[Option, ...] = ()
     unset_options: tuple[OptionKey, ...] = ()
+    allow: tuple[str, ...] = ()
     is_validated: bool = True
     reason: str | None = None
 
