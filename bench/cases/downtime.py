@@ -64,8 +64,7 @@ def _move(bootstrap: str, folder: str, records: int) -> None:
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
-    for text in ("ALTER SYSTEM SET enable_unsafe_ops = true", "SET unsafe_confirmation = 'yes'"):
-        spark.sql(text).collect()
+    spark.sql("ALTER SYSTEM SET enable_unsafe_ops = true").collect()
     table = Watched(f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1")
     _wait(table, records)
     say("ready")
@@ -77,11 +76,12 @@ def _move(bootstrap: str, folder: str, records: int) -> None:
         times = []
         for text in (
             "PAUSE SOURCE flights",
-            f"ALTER SOURCE flights UNSAFE SET (topic = '{topic}')",
-            "RESET SOURCE SPLITS flights",
-            f"INJECT SOURCE OFFSETS flights VALUES ('{topic}:0' = {offset}) ALLOW GAPS",
+            f"ALTER SOURCE flights UNSAFE SET (topic = '{topic}') ALLOW GAPS, DUPLICATES",
+            "RESET SOURCE SPLITS flights ALLOW GAPS, DUPLICATES",
+            f"INJECT SOURCE OFFSETS flights VALUES ('{topic}:0' = {offset}) ALLOW GAPS, DUPLICATES",
             "RESUME SOURCE flights",
         ):
+            spark.sql("SET unsafe_confirmation = 'yes'").collect()
             spark.sql(text).collect()
             times.append(time.perf_counter() - started)
         _wait(table, before + 1)

@@ -38,6 +38,7 @@ TARGETS = (
     "latest",
     "offset",
     "timestamp",
+    "back by",
     "shift",
     "last seen",
     "null",
@@ -372,6 +373,9 @@ class MovedSource:
                 seconds = max(wanted.values()) * place // 1000
                 stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(_EPOCH_MS // 1000 + seconds))
                 return f"TO TIMESTAMP '{stamp}+00:00'", True
+            case "back by":
+                seconds = max(wanted.values()) * place // 1000
+                return f"BACK BY INTERVAL '{int(time.time()) - _EPOCH_MS // 1000 - seconds} seconds'", True
             case "shift":
                 return f"TO SHIFT {place % 21 - 10}", True
             case _:
