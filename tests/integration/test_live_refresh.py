@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 
 from rw_sql.errors import SqlError
 from rw_sql.runtime.refresh import job as refresh_job
-from rw_sql.runtime.refresh import staging
-from rw_sql.runtime.refresh.changes import changed_rows
+from rw_sql.runtime.refresh import loading, staging
+from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
+from rw_sql.runtime.refresh.loading import held
 from rw_sql.runtime.secrets import KEY_VARIABLE
 from rw_sql.syntax.maintained import KEEP
 from tests.integration.attached import AttachedSession, wait_until
@@ -217,6 +218,10 @@ def test_rows_that_differ_are_told_from_rows_that_do_not(rows: Callable[[list[tu
     new = [*same, ("c", None, None, None, None), ("d", None, [None, "x"], None, None), ("e", 1, None, None, (None, 1))]
     new += [("new", 1, None, None, None), ("f", 0, None, {"p": 2}, None)]
     found = changed_rows(rows(new), rows(old), ["k"]).collect()
+    with held(quickly_changed_rows(rows(new), rows(old), ["k"])) as (quick, number):
+        assert had_each_key_once(quick, len(old))
+        assert number == len(found)
+        assert sorted(map(str, quick.collect())) == sorted(map(str, found))
     assert {(row["k"], row[KEEP]) for row in found} == {
         ("c", True),
         ("d", True),
@@ -233,6 +238,36 @@ def test_of_rows_with_one_key_always_the_same_counts(rows: Callable[[list[tuple[
     (first,) = changed_rows(rows(twice), None, ["k"]).collect()
     for order in (twice, twice[::-1]):
         assert changed_rows(rows(order), rows([tuple(first)[:5]]), ["k"]).collect() == []
+
+
+def test_where_a_key_comes_twice_it_is_compared_the_slow_way(rows: Callable[[list[tuple[Any, ...]]], Any]) -> None:
+    old = [("a", 1, None, None, None), ("b", 1, None, None, None)]
+    for twice in ([*old, old[0]], [*old, ("b", 2, None, None, None)], [("a", 2, None, None, None)] * 2):
+        with held(quickly_changed_rows(rows(twice), rows(old), ["k"])) as (quick, _):
+            assert not had_each_key_once(quick, len(old))
+    # Of a key that the table does not have, the one that counts is found here too.
+    new = [*old, *(("c", n, None, None, None) for n in (3, 1, 2))]
+    with held(quickly_changed_rows(rows(new), rows(old), ["k"])) as (quick, _):
+        assert had_each_key_once(quick, len(old))
+        assert quick.collect() == changed_rows(rows(new), rows(old), ["k"]).collect()
+
+
+@pytest.mark.parametrize("quick_rows", [loading.QUICK_ROWS, 0], ids=["quick", "slow"])
+@pytest.mark.postgres
+def test_both_ways_come_to_the_same(
+    session: AttachedSession, orders: Upstream, monkeypatch: pytest.MonkeyPatch, quick_rows: int
+) -> None:
+    monkeypatch.setattr(loading, "QUICK_ROWS", quick_rows)
+    orders.run("INSERT INTO {t} SELECT i, 'x' || i, i FROM generate_series(1, 50) AS i")
+    orders.refresh()
+    orders.run("DELETE FROM {t} WHERE id <= 5")
+    orders.run("UPDATE {t} SET n = -n WHERE id <= 10")
+    orders.run("INSERT INTO {t} VALUES (100, NULL, NULL)")
+    before = version_of(session)
+    orders.refresh()
+    assert version_of(session) > before
+    kept = [(n, f"x{n}", -n if n <= 10 else n) for n in range(6, 51)]
+    assert session.rows_of("t") == [*kept, (100, None, None)]
 
 
 @pytest.mark.postgres

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
@@ -24,6 +24,7 @@ _KEY, _ROW = ("_rw_key_1", "_rw_key_2"), ("_rw_row_1", "_rw_row_2")
 """Two hashes of 64 bits each: that no two of a thousand million rows have the same is surer than any disk."""
 
 _THERE = "_rw_there"
+_SEEN = "rw_sql: keys met"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
@@ -47,13 +48,55 @@ def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str])
     is_same_key = _equal(_KEY)
     is_new, is_known = f.col(f"n.{_THERE}").isNotNull(), f.col(f"o.{_THERE}").isNotNull()
     both = new.join(old, is_same_key, "full_outer").where(~is_new | ~is_known | ~_equal(_ROW))
-    values = [
+    return both.select(*_values(columns, keys, is_new), is_new.alias(KEEP))
+
+
+def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """As changed_rows, in half the time, where ``fresh`` has each key of ``table`` once at most.
+
+    Whether it has is known once the rows were counted: see :func:`had_each_key_once`. Nothing is sorted: of all rows of
+    one key only one is chosen where the table does not have the key, and these are few.
+    """
+    columns = fresh.columns
+    new = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY).withColumn(_THERE, f.lit(1)).alias("n")
+    known = _hashed(_hashed(table, columns, _ROW), keys, _KEY)
+    known = known.select(*(f.col(f"`{key}`") for key in keys), *_KEY, *_ROW, f.lit(1).alias(_THERE))
+    old = known.alias("o").hint("shuffle_hash")
+    is_new, is_known = f.col(f"n.{_THERE}").isNotNull(), f.col(f"o.{_THERE}").isNotNull()
+    both = new.join(old, _equal(_KEY), "full_outer")
+    both = both.observe(
+        _SEEN, f.count_if(is_new & is_known).alias("in both"), f.count_if(~is_new & is_known).alias("gone")
+    )
+    differ = both.where(~is_new | ~is_known | ~_equal(_ROW)).select(
+        *_values(columns, keys, is_new),
+        is_new.alias(KEEP),
+        *(f.coalesce(f.col(f"n.{name}"), f.col(f"o.{name}")).alias(name) for name in (*_KEY, *_ROW)),
+    )
+    order = Window.partitionBy(*_KEY).orderBy(*_ROW)
+    single = differ.withColumn(_THERE, f.row_number().over(order)).where(f"{_THERE} = 1")
+    return single.select(*(f.col(f"`{name}`") for name in columns), f.col(KEEP))
+
+
+def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
+    """Whether what :func:`quickly_changed_rows` found is right: asked once all of it is persisted.
+
+    A key of the table is in both or gone. If one was met twice these are more than the table has rows.
+    """
+    seen: Any = changes._jdf.queryExecution().observedMetrics().get(_SEEN)
+    if not seen.isDefined():
+        return False
+    row = seen.get()
+    return bool(row.getLong(0) + row.getLong(1) == table_rows)
+
+
+def _values(columns: Sequence[str], keys: Sequence[str], is_new: Column) -> list[Column]:
+    """The new row's values; of a key that is gone, the table's."""
+    return [
         f.when(is_new, f.col(f"n.`{name}`")).otherwise(f.col(f"o.`{name}`")).alias(name)
         if name in keys
         else f.col(f"n.`{name}`")
         for name in columns
     ]
-    return both.select(*values, is_new.alias(KEEP))
 
 
 def _equal(names: tuple[str, str]) -> Column:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from rw_sql.plan.definitions import option_text, table_definition
 from rw_sql.runtime.background import run_in_background
-from rw_sql.runtime.refresh.changes import changed_rows
+from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
@@ -31,13 +32,19 @@ if TYPE_CHECKING:
 
 _WATCH_SECONDS = 0.5
 
+QUICK_ROWS = 10_000_000
+"""A table of up to so many rows is compared without sorting: hashes of its rows, partition by partition, fit into the
+memory of Spark's tasks."""
+
 _SETTINGS = {
     # A value that does not fit is an error and no null, whatever the session's owner prefers.
     "spark.sql.ansi.enabled": "true",
     # One large query, not many small batches: Spark puts partitions together where they are small.
     "spark.sql.adaptive.enabled": "true",
-    "spark.sql.shuffle.partitions": "64",
 }
+
+_PARTITION_ROWS = 250_000
+_MOST_PARTITIONS = 64
 
 
 def load(
@@ -48,7 +55,10 @@ def load(
     output: JobOutput,
     staging: Staging,
 ) -> Staged:
-    """Reads the upstream once, compares it with the table, and stages what differs."""
+    """Reads the upstream, compares it with the table, and stages what differs.
+
+    It is read once, and a second time where it has a key of the table twice.
+    """
     for key, value in _SETTINGS.items():
         spark.conf.set(key, value)
     statement = table_definition(table.definition)
@@ -65,14 +75,42 @@ def load(
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
     rows = _rows_of(output.table)
-    known = spark.read.format("delta").load(output.path).select(*(f"`{name}`" for name in fresh.columns))
-    return staging.write(changed_rows(fresh, known if rows else None, staging.keys), rows)
+    spark.conf.set("spark.sql.shuffle.partitions", str(min(_MOST_PARTITIONS, 2 + rows // _PARTITION_ROWS)))
+    known = _stored(spark, output, table.schema).select(*(f"`{name}`" for name in fresh.columns))
+    if 0 < rows <= QUICK_ROWS:
+        with held(quickly_changed_rows(fresh, known, staging.keys)) as (changes, number):
+            if had_each_key_once(changes, rows):
+                return staging.write(changes, number, rows)
+    with held(changed_rows(fresh, known if rows else None, staging.keys)) as (changes, number):
+        return staging.write(changes, number, rows)
+
+
+@contextmanager
+def held(rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
+    """The rows, worked out once and kept for as long as this is open, and how many they are."""
+    kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield kept, kept.count()
+    finally:
+        kept.unpersist()
 
 
 def _fitted(rows: DataFrame, schema: str) -> DataFrame:
     """The rows in a table's columns and types."""
     fields = StructType.fromJson(json.loads(schema)).fields
     return rows.select(*(f.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in fields))
+
+
+def _stored(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:
+    """The table's rows. Its one writer knows its files: Spark need not go through the Delta log for them.
+
+    Not where the files alone do not tell the rows, as with a feature of Delta's that readers must know, and not where
+    Spark names the store otherwise.
+    """
+    table, paths = output.table, output.table.file_uris()
+    if "://" in output.path or not paths or table.protocol().reader_features or table.metadata().partition_columns:
+        return spark.read.format("delta").load(output.path)
+    return spark.read.schema(StructType.fromJson(json.loads(schema))).parquet(*paths)
 
 
 def _rows_of(table: DeltaTable) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
-from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
 from rw_sql.runtime.faults import fault
@@ -64,23 +63,18 @@ class Staging:
         """Takes away what an earlier refresh left."""
         self.warehouse.remove(self.path)
 
-    def write(self, changes: DataFrame, table_rows: int) -> Staged:
-        """Loads changed rows, each with KEEP, in the place of whatever was there."""
-        held = changes.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            rows = held.count()
-            fault("refresh.compared")
-            count = chunk_count(rows, table_rows)
-            self.remove()
-            if rows == 0:
-                return Staged(rows=0, chunks=0)
-            if rows <= IN_MEMORY_ROWS:
-                self.write_rows(held.toArrow(), count)
-            else:
-                self._write_frame(held, count)
-            return Staged(rows=rows, chunks=count)
-        finally:
-            held.unpersist()
+    def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
+        """Puts changed rows, so many, each with KEEP, in the place of whatever was there."""
+        fault("refresh.compared")
+        count = chunk_count(rows, table_rows)
+        self.remove()
+        if rows == 0:
+            return Staged(rows=0, chunks=0)
+        if rows <= IN_MEMORY_ROWS:
+            self.write_rows(held.toArrow(), count)
+        else:
+            self._write_frame(held, count)
+        return Staged(rows=rows, chunks=count)
 
     def write_rows(self, rows: pa.Table, count: int) -> None:
         """Writes rows that are in memory, cut into ``count`` ranges of the key of about the same number of rows."""
