@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.errors import INVALID_EXPRESSION, SqlError
+from rw_sql.errors import CANNOT_REFRESH, INVALID_EXPRESSION, SqlError
 from rw_sql.metastore.records import (
     KEYED,
     DropObject,
@@ -18,6 +18,7 @@ from rw_sql.metastore.records import (
     TableRecord,
     UnassignSplits,
 )
+from rw_sql.metastore.refresh_records import FINISHING
 from rw_sql.plan.definitions import (
     PAUSED_AT_BIRTH,
     has_changes,
@@ -47,6 +48,7 @@ from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, table_columns
 from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax.dialect import to_spark
+from rw_sql.syntax.names import quoted
 from rw_sql.syntax.statements import ColumnDefinition, CreateSource, Query
 
 if TYPE_CHECKING:
@@ -218,6 +220,13 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
     ]
     refresh = refresh_of(snapshot, table.id)
     if refresh is not None:
+        if refresh.status == FINISHING:
+            raise SqlError(
+                CANNOT_REFRESH,
+                f"a refresh of table '{table.name}' is being merged: half of it is nothing that the upstream ever held",
+                span=statement.name.span,
+                hint=f"WAIT TABLE {quoted(table.name)}, then drop its connector",
+            )
         changes.append(DropObject(id=refresh.id))
     fragment = reader_fragment(table.id, source.id)
     if snapshot.splits(fragment) or snapshot.states(fragment):

@@ -123,7 +123,7 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> ScanBo
     while isinstance(column, exp.Cast):
         casts.append(column.to)
         column = column.this.unnest()
-    if not isinstance(column, exp.Column):
+    if not isinstance(column, exp.Column) or column.table:  # a field of the row may have any of these names
         return ScanBounds()
     is_text = bool(casts) and casts[0].this in exp.DataType.TEXT_TYPES
     name = column.name.lower()

@@ -16,7 +16,7 @@ from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE,
 from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.history import History
 from rw_sql.plan.options import source_options, visible
-from rw_sql.plan.scan_bounds import OFFSET_COLUMNS, ScanBounds, below, bounds_of, hull, narrowed
+from rw_sql.plan.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
 from rw_sql.plan.startup import MODE
 from rw_sql.runtime.decode import ERROR, decode
 from rw_sql.runtime.upstream_records import read_records
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.runtime.context import Context
+
+_KAFKA, _OTHERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
+"""What a reader's output is known by: Spark's own of Kafka, and ours."""
 
 _WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
 
@@ -140,7 +143,7 @@ def scanned(
     scans = [SourceScan.at(context, snapshot, source) for source in meant]
     if len(scans) == 1 and not _is_command(spark, text):
         with _shown(spark, scans):
-            bounds = _needed(read())
+            bounds = _needed(read(), _KAFKA if meant[0].connector == "kafka" else _OTHERS)
         if not bounds.is_open:
             scans = [scans[0].narrowed(bounds)]
     with _shown(spark, scans):
@@ -170,12 +173,15 @@ def _is_command(spark: SparkSession, text: str) -> bool:
     return bool(command.isInstance(parsed) or statement.isInstance(parsed))
 
 
-def _needed(frame: DataFrame) -> ScanBounds:
-    """What the optimized plan's predicates right above the reads of the source say, of all of them together."""
+def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
+    """What the optimized plan's predicates right above the reads of the source say, of all of them together.
+
+    A read of the source has the columns of its ``reader``; a table of the user's own may have some of them.
+    """
     java: Any = frame
     plan = java._jdf.queryExecution().optimizedPlan()
     found: list[ScanBounds] = []
-    _visit(plan, [], found)
+    _visit(plan, [], found, reader)
     return hull(found)
 
 
@@ -201,11 +207,11 @@ def _outputs(project: Any) -> dict[str, str]:
     return {name: made for name, made in found.items() if name not in twice}
 
 
-def _visit(node: Any, conditions: list[str], found: list[ScanBounds]) -> None:
+def _visit(node: Any, conditions: list[str], found: list[ScanBounds], reader: frozenset[str]) -> None:
     children = node.children()
     if children.size() == 0:
         names = {str(node.output().apply(at).name()) for at in range(node.output().size())}
-        if names & OFFSET_COLUMNS:
+        if reader <= names:
             found.append(bounds_of(conditions))
         return
     if str(node.nodeName()) == "Filter":
@@ -216,4 +222,4 @@ def _visit(node: Any, conditions: list[str], found: list[ScanBounds]) -> None:
         # Of what a join or an aggregate does with its input's rows nothing is known here.
         conditions = []
     for at in range(children.size()):
-        _visit(children.apply(at), conditions, found)
+        _visit(children.apply(at), conditions, found, reader)

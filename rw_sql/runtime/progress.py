@@ -60,11 +60,16 @@ def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str,
 
 
 def planned_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> range | None:
-    """The versions of a single Delta input that a planned batch reads; None for a first, whole-table batch."""
+    """The versions of a single Delta input that a planned batch reads.
+
+    None for a first, whole-table batch, and where the query reads its input more than once, as a self-join does.
+    """
     if batch == 0:
         return None
-    (before,) = _delta_offsets(warehouse, checkpoint, batch - 1)
-    (after,) = _delta_offsets(warehouse, checkpoint, batch)
+    befores, afters = (_delta_offsets(warehouse, checkpoint, number) for number in (batch - 1, batch))
+    if len(befores) != 1 or len(afters) != 1:
+        return None
+    (before,), (after,) = befores, afters
     if before.get("isStartingVersion") or after.get("isStartingVersion"):
         return None
     last = after["reservoirVersion"] if after["index"] < 0 else after["reservoirVersion"] + 1

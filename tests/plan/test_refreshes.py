@@ -361,6 +361,16 @@ def test_a_rename_takes_its_state_along_and_restarts_nothing() -> None:
     assert world.answers("REFRESH TABLE customers") == [("NOTICE", "REFRESH initiated for table 'public.customers'")]
 
 
+def test_a_connector_is_not_dropped_while_half_of_a_refresh_is_merged() -> None:
+    world = refreshable_world()
+    world.run("REFRESH TABLE t")
+    commit(world, staged(state(world), first_batch=0, chunks=2, rows=7))
+    error = refused(world, "ALTER TABLE t DROP CONNECTOR")
+    assert (error.code, error.hint) == ("RW340", "WAIT TABLE t, then drop its connector")
+    commit(world, finished(state(world), 1))
+    world.run("ALTER TABLE t DROP CONNECTOR")
+
+
 def test_without_its_connector_it_keeps_its_rows_and_is_not_refreshed() -> None:
     world = refreshable_world()
     world.run("ALTER TABLE t DROP CONNECTOR")

@@ -33,6 +33,8 @@ from rw_sql.plan.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
         ("(timestamp < TIMESTAMP '1970-01-01 00:00:01.5')", ScanBounds()),
         ("(offset >= ", ScanBounds()),
         ("isnotnull(offset)", ScanBounds()),
+        ("(_rw_row.offset >= 7L)", ScanBounds()),
+        ("(_rw_row.partition = 3)", ScanBounds()),
     ],
 )
 def test_conditions_bound_what_is_read(condition: str, bounds: ScanBounds) -> None:

@@ -61,6 +61,12 @@ def test_a_batch_after_the_first_read_names_its_versions(tmp_path: Path) -> None
     assert planned_versions(warehouse, str(tmp_path), 2) == range(8, 10)
 
 
+def test_of_a_table_that_is_read_twice_a_batch_names_no_versions(tmp_path: Path) -> None:
+    write(tmp_path, 0, offset("t", 9), offset("t", 4))
+    write(tmp_path, 1, offset("t", 10), offset("t", 5))
+    assert planned_versions(Warehouse.at(str(tmp_path)), str(tmp_path), 1) is None
+
+
 def test_of_a_change_feed_a_batch_takes_whole_commits(tmp_path: Path) -> None:
     warehouse = Warehouse.at(str(tmp_path))
     write(tmp_path, 0, offset("t", 7, index=3, is_first_read=True))
