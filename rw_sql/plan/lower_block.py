@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
-from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord
+from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord, PutSplitStates
 from rw_sql.metastore.snapshot import effect_of
 from rw_sql.plan.allowing import predicted_words
+from rw_sql.plan.desired import fragment_source, holds_of
 from rw_sql.plan.lower_source import ALL_SOURCES
 from rw_sql.plan.moves import (
     all_answers,
@@ -23,6 +24,7 @@ from rw_sql.plan.moves import (
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import as_if
+from rw_sql.plan.sink_moves import sink_moves_of
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax import statements as ast
@@ -125,10 +127,12 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
     holds = _holds(effect, snapshot, {move.source.id for move in moves})
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
+    sinks = yield from sink_moves_of(snapshot, then, effect.objects)
+    parts += [sink.preview for sink in sinks]
     title = f"{BEGIN_TO_COMMIT}, {len(statement.statements)} statements"
     told = tuple(f"{row.object}: {row.change.lower()}" for row in holds)
     preview = in_one(title, tuple(parts), told)
-    touched: list[ObjectRecord] = [*connections, *(move.source for move in moves)]
+    touched: list[ObjectRecord] = [*connections, *(move.source for move in moves), *(move.sink for move in sinks)]
     names = dict.fromkeys(
         name for found in touched for name in (found.name, *(d.name for d in snapshot.dependents_of(found.id)))
     )
@@ -150,12 +154,27 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
         changes=(
             *(row for connection in connections for row in connection_answers(snapshot, then, connection)),
             *all_answers(moves),
+            *(row for move in sinks for row in move.answers),
             *holds,
         ),
         preview=preview,
         is_unsafe=True,
         affected=affected,
         unallowed=_unallowed(collected, moves),
+        fingerprint=_positions(snapshot, collected.changes),
+    )
+
+
+def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
+    """The positions that are set of sources that stand still: a token stands for these, whatever TO LATEST comes to.
+
+    A source that runs is moved from wherever it has come to by the time of the commit.
+    """
+    put = (change for change in changes if isinstance(change, PutSplitStates))
+    return ";".join(
+        f"{each.fragment}: {sorted(each.states.items())}"
+        for each in put
+        if holds_of(snapshot, fragment_source(each.fragment))
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.base import SplitState, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import (
     INVALID_SPLIT_STATE,
@@ -32,7 +32,7 @@ from rw_sql.plan.upstream_requests import look_closely
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
+    from rw_sql.connectors.base import Connector, Upstream
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
@@ -139,8 +139,14 @@ def _checked(
         state = SplitState(split=split, offset=entry.state)
     else:
         state = _decoded(statement, kind, split, entry)
-    seen = upstream.splits.get(split)
-    if seen is not None and (identity := identity_status(state, seen)) != OK:
+    seen, old = upstream.splits.get(split), stands.states.get(split)
+    # Where the upstream does not answer, the split is the one that was read last.
+    is_of = seen or (
+        None
+        if old is None
+        else UpstreamSplit(split=split, start=0, end=0, cluster=old.cluster, incarnation=old.incarnation)
+    )
+    if is_of is not None and (identity := identity_status(state, is_of)) != OK:
         what = "another cluster" if identity == OTHER_CLUSTER else "a topic that was deleted and made again"
         raise SqlError(
             INVALID_SPLIT_STATE,
@@ -153,7 +159,6 @@ def _checked(
             raise SqlError(
                 INVALID_SPLIT_STATE, f'offset {state.offset} of split "{split}" is negative', span=entry.span
             )
-        old = stands.states.get(split)
         return replace(state, cluster=old.cluster, incarnation=old.incarnation) if old else state
     return identified(state, seen)
 

@@ -41,6 +41,7 @@ from rw_sql.plan.position_requests import positions, positions_before
 from rw_sql.plan.prediction import prediction_from_json
 from rw_sql.plan.preview import render_preview
 from rw_sql.plan.requests import Asking, operations
+from rw_sql.plan.sink_moves import sink_moves_of
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.syntax import parse_statement, render
@@ -275,16 +276,21 @@ def _plan(
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
+    sinks = yield from sink_moves_of(snapshot, then, ids)
+    parts += [sink.preview for sink in sinks]
     holds = _hold_answers(snapshot, before)
     told = () if parts else tuple(f"{row.object}: {row.change.lower()}" for row in holds)
     preview = in_one(title, tuple(parts), told)
-    is_unsafe = record.is_unsafe or bool(fragments) or any(move.doubt for move in moves)
+    is_unsafe = (
+        record.is_unsafe or bool(fragments) or any(move.doubt for move in moves) or any(move.doubt for move in sinks)
+    )
     answers = (
         *(row for connection in connections for row in connection_answers(snapshot, then, connection)),
         *all_answers(moves),
+        *(row for move in sinks for row in move.answers),
         *holds,
     )
-    altered: list[ObjectRecord] = [*connections, *(move.source for move in moves)]
+    altered: list[ObjectRecord] = [*connections, *(move.source for move in moves), *(move.sink for move in sinks)]
     names = dict.fromkeys(name for found in altered for name in _names(snapshot, found))
     return Plan(
         statement=statement,
@@ -302,7 +308,7 @@ def _plan(
         changes=answers or (ObjectChange(object=", ".join(record.objects), change="UNDONE", detail=record.kind),),
         preview=preview,
         is_unsafe=is_unsafe,
-        affected=tuple(dict.fromkeys((*ids, *(move.source.id for move in moves)))),
+        affected=tuple(dict.fromkeys((*ids, *(record.id for record in altered)))),
         unallowed=unallowed_words((row for move in moves for row in move.preview.splits), statement.allow),
     )
 

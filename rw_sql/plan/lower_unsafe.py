@@ -371,7 +371,8 @@ def _rediscovered(
         )
         if set(taken) <= set(snapshot.splits(fragment)):
             changes = []
-    target: dict[str, SplitState | None] = {**dict.fromkeys(gone), **found.states}
+    target: dict[str, SplitState | None] = {**stands.states, **dict.fromkeys(gone)}
+    target |= {split: state for split, state in found.states.items() if split in is_taken}
     rows = preview_splits(kind, upstream, stands, target)
     restart = ("the source is running: it restarts once",) if changes and not holds_of(snapshot, source.id) else ()
     preview = Preview(

@@ -174,8 +174,6 @@ def verdict(kind: Connector, split: str, new: SplitState | None, upstream: Upstr
             return Verdict(text="UNKNOWN (other cluster)")
         if identity == RECREATED:
             return Verdict(text="UNKNOWN (topic was re-created)")
-        if old.offset == new.offset:
-            return Verdict(text="NONE")
     topic = kind.split_topic(split)
     why = upstream.sparse.get(topic) or ("its offsets have holes" if split in positions.sparse else "")
     life = _life(positions.lives.get(split, ()), seen or new)

@@ -25,7 +25,7 @@ from rw_sql.runtime.checkpoint_answers import carry_out
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
-from rw_sql.runtime.holds import release_hold, take_hold
+from rw_sql.runtime.holds import release_hold, still_hold, take_hold
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.waiting import refreshes_without_end, wait_until_made
@@ -236,9 +236,10 @@ class Executor:
     def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
         """The plan as it was shown, while nothing that it rests on has changed: TO LATEST would come to another by now.
 
-        Only of an INJECT, whose source is paused: of any other the positions move on.
+        Only of an INJECT, whose source is paused, or whose checkpoint nobody writes: of any other the positions move
+        on, and a plan may hold numbers of the catalog it was made at.
         """
-        if shown is None or not shown.fingerprint:
+        if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
         snapshot = self._context.metastore.snapshot()
         return (snapshot, shown) if token_of(snapshot, shown) in agreed else None
@@ -280,6 +281,8 @@ class Executor:
                 fault("statement.planned")
                 if plan.is_unsafe:
                     self._pass_gate(snapshot, plan, session, agreed, said_yes=said_yes)
+                    if not still_hold(self._context, snapshot, holds):
+                        raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
                 operation = replace(plan.operation, actor=plan.operation.actor or _user())
                 self._context.sessions.require_alive()
                 fault("statement.before_commit")
@@ -351,7 +354,9 @@ class Executor:
         if is_awaited and not self.wait_applied(epoch, session.timeout, jobs):
             outcome = NOT_YET_APPLIED if jobs else APPLIED
         if outcome == NOT_YET_APPLIED:
-            notices.append(ObjectChange(object=plan.changes[0].object, change="NOTICE", detail=outcome))
+            notices.append(
+                ObjectChange(object=plan.changes[0].object if plan.changes else "", change="NOTICE", detail=outcome)
+            )
         elif jobs:
             notices += self._stalls(plan)
             if isinstance(plan.statement, ast.CreateMaterializedView) and not notices:

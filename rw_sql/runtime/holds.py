@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 HOLD_SECONDS = 600.0
 """How long a hold lasts where the owner cannot see whether the process that took it still lives."""
+
+COMMIT_SECONDS = 60.0
+"""So long before its end a hold is no longer enough to begin a commit: nobody may let the reader go on meanwhile."""
 
 _LOOK_SECONDS = 0.02
 
@@ -48,6 +52,13 @@ def held_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Hold, ...
             for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
                 found[reader.job] = (*found.get(reader.job, ()), hold)
     return found
+
+
+def still_hold(context: Context, snapshot: Snapshot, holds: Iterable[Hold]) -> bool:
+    """Whether holds last for the commit after ``snapshot``: somebody may have thought about the question for long."""
+    is_local = context.warehouse.is_local
+    ahead = int(COMMIT_SECONDS * 1000)
+    return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in holds)
 
 
 def take_hold(
@@ -79,18 +90,22 @@ def take_hold(
     fault("block.holding")
     deadline = time.monotonic() + seconds
     wake()
-    while not _has_stopped(context, name):
-        if context.metastore.snapshot().epoch != snapshot.epoch:
-            break  # the hold is void: the commit will find that too, and the block is planned again
-        if time.monotonic() > deadline:
-            facts.release_hold(holds)
-            named = ", ".join(_name(snapshot, hold.source_id) for hold in holds)
-            raise SqlError(
-                SOURCE_IS_RUNNING,
-                f"the reader of {named} did not stop within {seconds:g} s: nothing was changed",
-                hint="SHOW JOBS tells what it is doing",
-            )
-        time.sleep(_LOOK_SECONDS)
+    try:
+        while not _has_stopped(context, name):
+            if context.metastore.snapshot().epoch != snapshot.epoch:
+                break  # the hold is void: the commit will find that too, and the block is planned again
+            if time.monotonic() > deadline:
+                named = ", ".join(_name(snapshot, hold.source_id) for hold in holds)
+                raise SqlError(
+                    SOURCE_IS_RUNNING,
+                    f"the reader of {named} did not stop within {seconds:g} s: nothing was changed",
+                    hint="SHOW JOBS tells what it is doing",
+                )
+            time.sleep(_LOOK_SECONDS)
+    except BaseException:
+        # However the wait ends, also by an interrupt: nobody would let these readers go.
+        release_hold(context, holds, wake)
+        raise
     fault("block.held")
     return holds
 

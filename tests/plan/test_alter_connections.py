@@ -6,6 +6,9 @@ import pytest
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_base import SinkLook
+from rw_sql.plan.lower import lower
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import UnsafeBlock
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, refused
 from tests.plan.test_connections import connected_world, ingest, restarted
 
@@ -341,6 +344,36 @@ def test_a_sink_that_comes_to_another_cluster_is_an_unsafe_operation() -> None:
     assert plan.is_unsafe
     assert plan.preview is not None
     assert plan.preview.notices == ("sink k: OTHER_CLUSTER: what it wrote stays where it was",)
+
+
+def test_a_block_shows_what_becomes_of_a_sink() -> None:
+    world = sink_world()
+    world.put_topic("t", (0, 3), at=ELSEWHERE)
+    with_connection(world, "e", ELSEWHERE)
+    block = UnsafeBlock(statements=(parse_statement("ALTER SINK k SET CONNECTION e"),))
+    plan = world.asking(lower(block, world.snapshot))
+    assert plan.preview is not None
+    assert plan.preview.title.endswith("1 statements of sink k")
+    assert ("connection", "c", "e") in plan.preview.properties
+    assert plan.preview.notices == ("OTHER_CLUSTER: what it wrote stays where it was",)
+    assert ("k", "NOTICE") in [(row.object, row.change) for row in plan.changes]
+    assert plan.operation is not None
+    assert plan.operation.objects == ("k",)
+
+
+def test_an_undo_that_brings_a_sink_to_another_cluster_is_unsafe() -> None:
+    world = sink_world()
+    with_connection(world, "e", HERE)
+    world.put_topic("t", (0, 3), at=ELSEWHERE)
+    assert not world.run("ALTER SINK k SET CONNECTION e").is_unsafe
+    swapped = world.operations[0].epoch
+    assert not world.plan(f"UNDO OPERATION {swapped}").is_unsafe
+    world.run(f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}') WITH (VALIDATE = false)")
+    plan = world.plan(f"UNDO OPERATION {swapped}")
+    assert plan.is_unsafe
+    assert plan.preview is not None
+    assert plan.preview.notices == ("OTHER_CLUSTER: what it wrote stays where it was",)
+    assert ("properties.bootstrap.server", HERE, ELSEWHERE) in plan.preview.properties
 
 
 def test_what_one_sink_cannot_use_changes_nothing_anywhere() -> None:

@@ -6,6 +6,9 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
+from rw_sql.plan.lower import lower
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import UnsafeBlock
 from tests.plan.canned import CannedWorld, create_source, moved_world
 
 MOVE = "ALTER SOURCE s UNSAFE SET (topic = 'new')"
@@ -67,6 +70,22 @@ def test_the_token_of_an_inject_fits_its_offsets_and_its_pause() -> None:
     assert token(world, last) == first
     world.run("RESUME SOURCE s", "PAUSE SOURCE s")
     assert token(world, last) != first
+
+
+def test_the_token_of_a_block_fits_the_positions_that_it_sets() -> None:
+    world = moved_world()
+    world.run("PAUSE SOURCE s")
+
+    def of(*texts: str) -> str:
+        block = UnsafeBlock(statements=tuple(parse_statement(text) for text in texts))
+        return token_of(world.snapshot, world.asking(lower(block, world.snapshot)))
+
+    latest, written = "INJECT SOURCE OFFSETS s TO LATEST", "INJECT SOURCE OFFSETS s VALUES ('0' = 45)"
+    first = of(latest), of(written)
+    assert (of(latest), of(written)) == first
+    world.put_topic("old", (10, 60), (0, 50))
+    assert of(latest) != first[0]
+    assert of(written) == first[1]
 
 
 def test_the_switch() -> None:

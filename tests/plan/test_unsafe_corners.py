@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.plan.canned import CannedWorld, create_source, moved_world, refused
+from tests.plan.canned import HERE, CannedWorld, create_source, moved_world, refused
 
 
 def paused_world(*options: str) -> CannedWorld:
@@ -27,6 +27,23 @@ def test_the_last_seen_convention_is_for_written_offsets_only() -> None:
 def test_a_saved_state_of_another_upstream_is_not_continued_by_number(other: dict[str, str]) -> None:
     state = json.dumps({"offset": 20, **other})
     assert refused(paused_world(), f"INJECT SOURCE OFFSETS s VALUES ('0' = '{state}')").code == "RW210"
+
+
+def test_a_saved_state_of_another_cluster_is_told_though_the_upstream_is_silent() -> None:
+    world = paused_world()
+    world.silent.add(HERE)
+    state = json.dumps({"offset": 20, "cluster": "another"})
+    assert refused(world, f"INJECT SOURCE OFFSETS s VALUES ('0' = '{state}') WITH (VALIDATE = false)").code == "RW210"
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 20) WITH (VALIDATE = false)")
+    assert world.states("s") == {"old:0": 20, "old:1": 50}
+
+
+def test_a_reset_of_some_splits_shows_no_others_moved() -> None:
+    world = paused_world()
+    world.put_topic("old", (0, 5), (0, 5), life="second")
+    preview = world.plan("RESET SOURCE SPLITS s FOR SPLITS ('0')").preview
+    assert preview is not None
+    assert [(split.split, split.old, split.new) for split in preview.splits] == [("old:0", 40, 0), ("old:1", 50, 50)]
 
 
 def test_for_splits_picks_from_a_file() -> None:

@@ -20,6 +20,13 @@ def paused_world() -> CannedWorld:
     return world
 
 
+def moved_world_read_to_its_end() -> CannedWorld:
+    world = moved_world()
+    world.read_on("s", old_0=50)
+    world.run("PAUSE SOURCE s")
+    return world
+
+
 def verdict(world: CannedWorld, target: str, split: str = "old:0") -> str:
     preview = world.plan(f"INJECT SOURCE OFFSETS s {target}").preview
     assert preview is not None
@@ -41,7 +48,17 @@ def test_moves_without_a_read_in_between_count_from_the_newest_read() -> None:
     world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 50)")
     assert verdict(world, "VALUES ('0' = 45)") == "GAP 5"
     assert verdict(world, "VALUES ('0' = 30)") == "DUPLICATES 10"
-    assert verdict(world, "VALUES ('0' = 50)") == "NONE"
+    # Where it stands already: what has not been read since the move before is still what will come of it.
+    assert verdict(world, "VALUES ('0' = 50)") == "GAP 10"
+
+
+def test_what_an_operation_before_will_repeat_is_said_again() -> None:
+    world = paused_world()
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
+    assert verdict(world, "VALUES ('1' = 10)", "old:0") == "DUPLICATES 20"
+    plan = world.plan("INJECT SOURCE OFFSETS s VALUES ('1' = 10) ALLOW DUPLICATES")
+    assert plan.unallowed == ()
+    assert verdict(moved_world_read_to_its_end(), "VALUES ('1' = 10)", "old:0") == "NONE"
 
 
 def test_a_gap_that_is_read_later_is_no_duplicate() -> None:

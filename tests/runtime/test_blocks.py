@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import Lease
+from rw_sql.metastore.facts import Hold, Lease
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
+from rw_sql.plan.gate import token_of
+from rw_sql.plan.plan import Plan
+from rw_sql.runtime import executor, holds
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.executor import Executor, SessionState
-from rw_sql.runtime.holds import held_jobs, take_hold
+from rw_sql.runtime.holds import COMMIT_SECONDS, held_jobs, still_hold, take_hold
 from rw_sql.runtime.lease import new_owner_name, now_ms, process_start, this_machine
 from rw_sql.runtime.metrics import Metrics
 from rw_sql.runtime.storage import Warehouse
@@ -226,3 +230,59 @@ def test_metrics_count_operations_and_the_positions_they_set(session: Session) -
     session.run("INJECT SOURCE OFFSETS s VALUES ('0' = 7)")
     found = {(sample.name, sample.labels): sample.value for sample in metrics.samples()}
     assert found["rw_sql_injected_split_states_total", (("source", "s"),)] == 3
+
+
+def test_an_interrupted_wait_lets_the_reader_go(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.run("RESUME SOURCE s")
+    session.give_a_reader()
+    session.pretend_to_own()
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(holds, "_has_stopped", interrupted)
+    source = session.metastore.snapshot().find("source", "s")
+    assert source is not None
+    with pytest.raises(KeyboardInterrupt):
+        take_hold(session.context, session.metastore.snapshot(), [source.id], 5.0, lambda: None)
+    assert held_jobs(session.context, session.metastore.snapshot()) == {}
+
+
+def test_a_hold_that_is_about_to_end_is_not_enough_for_a_commit(session: Session) -> None:
+    snapshot = session.metastore.snapshot()
+    shared = replace(session.context, warehouse=replace(session.warehouse, uri="s3://bucket/warehouse"))
+    hold = Hold(hold="h", source_id=1, epoch=snapshot.epoch, host="", pid=1, process_start="", expires_ms=0)
+
+    def lasts(seconds: float, *, epoch: int = snapshot.epoch) -> bool:
+        left = replace(hold, expires_ms=now_ms() + int(seconds * 1000), epoch=epoch)
+        return still_hold(shared, snapshot, [left])
+
+    assert still_hold(shared, snapshot, [])
+    assert lasts(2 * COMMIT_SECONDS)
+    assert not lasts(COMMIT_SECONDS / 2)
+    assert not lasts(-1)
+    assert not lasts(2 * COMMIT_SECONDS, epoch=snapshot.epoch - 1)
+
+
+def test_a_block_that_was_thought_about_for_long_is_held_and_planned_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False, True])
+    monkeypatch.setattr(executor, "still_hold", lambda *_: next(answers))
+    epoch = session.epoch
+    session.run("BEGIN UNSAFE", "INJECT SOURCE OFFSETS s VALUES ('0' = 5)", "COMMIT")
+    assert session.epoch == epoch + 1
+    assert len(session.questions) == 1
+    assert list(answers) == []
+
+
+def test_only_an_injection_is_confirmed_by_the_plan_that_was_shown(session: Session) -> None:
+    snapshot = session.metastore.snapshot()
+    for text, is_kept in (
+        ("INJECT SOURCE OFFSETS s TO LATEST", True),
+        ("REWIND SOURCE s TO OPERATION 1", False),
+        ("ALTER SOURCE s UNSAFE SET (datagen.split.num = 2)", False),
+    ):
+        shown = Plan(statement=parse_statement(text), fingerprint="what else it stands for")
+        found = session.executor._plan_as(shown, {token_of(snapshot, shown)})
+        assert (found is not None) is is_kept, text
