@@ -8,10 +8,12 @@ import uuid
 from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.errors import SqlError
 from rw_sql.runtime.refresh import job as refresh_job
@@ -25,6 +27,7 @@ from tests.postgres import PASSWORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -250,6 +253,15 @@ def test_where_a_key_comes_twice_it_is_compared_the_slow_way(rows: Callable[[lis
     with held(quickly_changed_rows(rows(new), rows(old), ["k"])) as (quick, _):
         assert had_each_key_once(quick, len(old))
         assert quick.collect() == changed_rows(rows(new), rows(old), ["k"]).collect()
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "aé", "a*b"])
+def test_the_tables_rows_are_read_wherever_it_lies(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    write_deltalake(path, pa.table({"k": ["x", "y"], "n": pa.array([1, 2], pa.int32())}))
+    schema = spark.createDataFrame([], "k STRING, n INT").schema.json()
+    output: Any = SimpleNamespace(path=path, table=DeltaTable(path))
+    assert sorted(map(tuple, loading.stored_rows(spark, output, schema).collect())) == [("x", 1), ("y", 2)]
 
 
 @pytest.mark.parametrize("quick_rows", [loading.QUICK_ROWS, 0], ids=["quick", "slow"])

@@ -52,7 +52,7 @@ def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str])
 
 
 def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """As changed_rows, in half the time, where ``fresh`` has each key of ``table`` once at most.
+    """As changed_rows, without sorting, where ``fresh`` has each key of ``table`` once at most.
 
     Whether it has is known once the rows were counted: see :func:`had_each_key_once`. Nothing is sorted: of all rows of
     one key only one is chosen where the table does not have the key, and these are few.

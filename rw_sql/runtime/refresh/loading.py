@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from concurrent.futures import wait
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "true",
 }
 
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._=-]+")
 _PARTITION_ROWS = 250_000
 _MOST_PARTITIONS = 64
 
@@ -76,7 +78,7 @@ def load(
     output.table.update_incremental()
     rows = _rows_of(output.table)
     spark.conf.set("spark.sql.shuffle.partitions", str(min(_MOST_PARTITIONS, 2 + rows // _PARTITION_ROWS)))
-    known = _stored(spark, output, table.schema).select(*(f"`{name}`" for name in fresh.columns))
+    known = stored_rows(spark, output, table.schema).select(*(f"`{name}`" for name in fresh.columns))
     if 0 < rows <= QUICK_ROWS:
         with held(quickly_changed_rows(fresh, known, staging.keys)) as (changes, number):
             if had_each_key_once(changes, rows):
@@ -101,16 +103,18 @@ def _fitted(rows: DataFrame, schema: str) -> DataFrame:
     return rows.select(*(f.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in fields))
 
 
-def _stored(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:
+def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:
     """The table's rows. Its one writer knows its files: Spark need not go through the Delta log for them.
 
     Not where the files alone do not tell the rows, as with a feature of Delta's that readers must know, and not where
-    Spark names the store otherwise.
+    Spark names them otherwise: delta-rs tells addresses, in which a blank is %20 and é is %C3%A9, and Spark takes * and
+    the like for patterns.
     """
     table, paths = output.table, output.table.file_uris()
-    if "://" in output.path or not paths or table.protocol().reader_features or table.metadata().partition_columns:
-        return spark.read.format("delta").load(output.path)
-    return spark.read.schema(StructType.fromJson(json.loads(schema))).parquet(*paths)
+    is_told_by_files = not (table.protocol().reader_features or table.metadata().partition_columns)
+    if paths and is_told_by_files and all(_PLAIN_PATH.fullmatch(path) for path in paths):
+        return spark.read.schema(StructType.fromJson(json.loads(schema))).parquet(*paths)
+    return spark.read.format("delta").load(output.path)
 
 
 def _rows_of(table: DeltaTable) -> int:
