@@ -29,8 +29,11 @@ SELECT a.attname, a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
 """
+# Where nulls are distinct, as they are by default, rows whose key is null conflict with none: each would be put in
+# again. A server of before PostgreSQL 15 has no such column.
 _UNIQUE = """
-SELECT array_agg(a.attname::text)
+SELECT array_agg(a.attname::text),
+    bool_and(a.attnotnull) OR coalesce(bool_and((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean), false)
 FROM pg_catalog.pg_index i
 JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
 WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -86,10 +89,16 @@ class JdbcSink:
             return SinkLook(misfit=f'column "{needed[0]}" of table {name} takes no nulls and has no default')
         rights = ["INSERT"]
         if shape.type == UPSERT:
-            rights += ["SELECT", "UPDATE"]
-            unique = [set(row[0]) for row in connection.execute(_UNIQUE, [quoted]).fetchall()]
-            if set(shape.keys) not in unique:
-                keys = ", ".join(shape.keys)
+            rights += ["SELECT", "UPDATE", *(["DELETE"] if shape.deletes else [])]
+            found_keys = [(set(row[0]), row[1]) for row in connection.execute(_UNIQUE, [quoted]).fetchall()]
+            fitting = [is_sure for columns_of, is_sure in found_keys if columns_of == set(shape.keys)]
+            keys = ", ".join(shape.keys)
+            if fitting and not any(fitting):
+                return SinkLook(
+                    misfit=f"table {name} takes rows twice whose ({keys}) is null: to its UNIQUE they differ",
+                    hint=f"ALTER TABLE {name} ADD UNIQUE NULLS NOT DISTINCT ({keys}) there, or a PRIMARY KEY",
+                )
+            if not fitting:
                 return SinkLook(
                     misfit=f"table {name} has no PRIMARY KEY or UNIQUE constraint on ({keys})",
                     hint=f"ALTER TABLE {name} ADD PRIMARY KEY ({keys}) there",
@@ -199,6 +208,14 @@ class JdbcWriter:
         self._copy(rows, batch, keys)
         matched = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in keys)
         self._connection.execute(sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self._target, batch, matched))
+        if any(rows[key].null_count for key in keys):
+            same = sql.SQL(" AND ").join(
+                sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(key)) for key in keys
+            )
+            null = sql.SQL(" OR ").join(sql.SQL("s.{0} IS NULL").format(sql.Identifier(key)) for key in keys)
+            self._connection.execute(
+                sql.SQL("DELETE FROM {} t USING {} s WHERE ({}) AND {}").format(self._target, batch, null, same)
+            )
         self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
 
     def cancel(self) -> None:

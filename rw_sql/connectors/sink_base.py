@@ -34,7 +34,7 @@ class SinkShape:
     """What a sink writes. ``type`` is append-only, upsert or debezium; ``encode`` is upper case, None without FORMAT.
 
     ``schema`` is that of its rows, as Spark's JSON; ``keys`` are the columns of the primary key. ``encode_options`` are
-    those of the ENCODE clause.
+    those of the ENCODE clause. ``deletes``: among the rows may be such as delete.
     """
 
     name: str
@@ -43,6 +43,7 @@ class SinkShape:
     encode: str | None = None
     keys: tuple[str, ...] = ()
     encode_options: tuple[tuple[str, str], ...] = ()
+    deletes: bool = False
 
     @property
     def columns(self) -> dict[str, Any]:

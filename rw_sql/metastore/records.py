@@ -241,7 +241,8 @@ class RewindRecord:
 class RebuildRecord:
     """A view that is being made anew while its old rows serve: what takes their place once it has caught up.
 
-    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`.
+    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds of
+    before they told it.
     """
 
     id: int
@@ -249,6 +250,7 @@ class RebuildRecord:
     view_id: int
     generation: int
     histories: tuple[str, ...] = ()
+    created_at_ms: int = 0
     kind: str = field(default="rebuild", init=False)
 
 

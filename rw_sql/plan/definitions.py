@@ -46,14 +46,15 @@ HIDDEN_COLUMNS = (
     ("_rw_split", "STRING"),
     ("_rw_offset", "BIGINT"),
     ("_rw_run", "BIGINT"),
+    ("_rw_batch", "BIGINT"),
     ("_rw_since", "BIGINT"),
     ("_rw_error", "STRING"),
     ("_rw_raw", "BINARY"),
     ("_rw_bucket", "INT"),
 )
-"""What every log has beside the source's own columns: where a row came from, the run that wrote it, the epoch of the
-statement whose position the run had gone on from, why and what did not decode, and the hour (since 1970) it was written
-in, by which the log is partitioned."""
+"""What every log has beside the source's own columns: where a row came from, the run that wrote it and in which of its
+batches (NULL in rows of before there was this column), the epoch of the statement whose position the run had gone on
+from, why and what did not decode, and the hour (since 1970) it was written in, by which the log is partitioned."""
 
 INCLUDE_TYPES = {
     "key": "BINARY",

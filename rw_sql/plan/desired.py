@@ -262,7 +262,9 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
             columns = tuple(name for name, _ in source_columns(statement))
             watermark = source_watermark(statement)
             if isinstance(view, TableRecord) and view.primary_key:
-                columns += tuple(name for name, _ in order_columns(record))
+                # A table of before there was a column for the batch has a query without it.
+                hidden = [name for name, _ in order_columns(record)]
+                columns += tuple(name for name in hidden if name != "_rw_batch" or name in view.maintenance.query)
         elif isinstance(record, MaterializedViewRecord):
             columns = tuple(name for name, _ in schema_columns(record.schema))
             watermark = kept_watermark(record)
@@ -290,7 +292,8 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
     """The hidden columns of a source's log, with their types, by which a keyed table knows what came last of a key."""
     changes = (CHANGE_COLUMN,) if has_changes(definition_of(source)) else ()
-    return (("_rw_run", "BIGINT"), ("_rw_split", "STRING"), ("_rw_offset", "BIGINT"), *changes)
+    order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), ("_rw_offset", "BIGINT"))
+    return (*order, *changes)
 
 
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:

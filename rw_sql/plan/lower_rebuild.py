@@ -11,6 +11,7 @@ from rw_sql.plan.backfill import plan_histories, view_options
 from rw_sql.plan.desired import own_inputs
 from rw_sql.plan.names import find_view, spoken
 from rw_sql.plan.plan import ObjectChange, Plan
+from rw_sql.plan.requests import Asking, clock
 from rw_sql.plan.steps import steps_of
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.names import quoted
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
-    from rw_sql.plan.requests import Asking
     from rw_sql.syntax.statements import RebuildMaterializedView
 
 REBUILD = "REBUILD MATERIALIZED VIEW"
@@ -44,6 +44,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
     changes: list[Change] = []
     answers: list[ObjectChange] = []
     next_id = snapshot.next_id
+    now = yield from clock()
     for found in views:
         if own_inputs(snapshot, found):
             raise SqlError(
@@ -60,6 +61,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
             view_id=found.id,
             generation=max(found.generation, before.generation if before is not None else 0) + 1,
             histories=history.texts,
+            created_at_ms=now,
         )
         next_id += before is None
         changes.append(PutObject(record=record))

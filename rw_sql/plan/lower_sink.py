@@ -28,7 +28,7 @@ from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.position_requests import table_version
 from rw_sql.plan.queries import plan_query, require_log
 from rw_sql.plan.query_requests import analysis
-from rw_sql.plan.relations import relation_of
+from rw_sql.plan.relations import changes_rows, relation_of
 from rw_sql.plan.requests import Asking, clock
 from rw_sql.plan.sink_checks import SinkInput, check_sink, encode_options, shape_of
 from rw_sql.plan.steps import after, steps_of
@@ -234,7 +234,9 @@ def shape_in_catalog(sink: SinkRecord) -> SinkShape:
 
 def look_at_sink(snapshot: Snapshot, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()) -> Asking[SinkLook]:
     """Asks for a look at the target of a sink of the catalog."""
-    return (yield from look_at_target(sink.connector, sink_options(snapshot, sink), shape_in_catalog(sink), candidates))
+    deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
+    shape = replace(shape_in_catalog(sink), deletes=deletes)
+    return (yield from look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates))
 
 
 def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Asking[Plan]:

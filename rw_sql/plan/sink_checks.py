@@ -127,6 +127,7 @@ def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> t
         encode=shape.encode,
         keys=keys,
         encode_options=shape.encode_options,
+        deletes=not given.query and (bool(given.keys) or given.is_changing),
     )
     try:
         kind.check_shape(visible(plan_options(snapshot, statement)), shape)

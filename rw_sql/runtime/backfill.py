@@ -441,7 +441,7 @@ class _Filling:
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
         records = read_records(self.kind, spark, options, ranges, statement, lives)
-        return decode(records, statement, run=self.backfill.run, bucket=0)
+        return decode(records, statement, run=self.backfill.run, batch=0, bucket=0)
 
     def _require_same_life(self, chunk: tuple[Portion, ...]) -> None:
         """What was read came from the life it was asked of: an id never comes back once it is gone."""

@@ -101,7 +101,7 @@ class SourceScan:
             return spark.createDataFrame([], columns)
         self.context.sessions.load(self.kind.spark_packages())
         records = read_records(self.kind, spark, self.options, ranges, statement, self.lives)
-        return decode(records, statement, run=0, bucket=0).where(f"{ERROR} IS NULL").select(*names)
+        return decode(records, statement, run=0, batch=0, bucket=0).where(f"{ERROR} IS NULL").select(*names)
 
 
 def _partition(split: str) -> str:

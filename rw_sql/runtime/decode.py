@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SPLIT = "_rw_split"
 OFFSET = "_rw_offset"
 RUN = "_rw_run"
+BATCH = "_rw_batch"
 SINCE = "_rw_since"
 ERROR = "_rw_error"
 RAW = "_rw_raw"
@@ -60,7 +61,13 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 
 def decode(
-    records: DataFrame, statement: CreateSource, *, run: int, bucket: int, since: Mapping[str, int] | None = None
+    records: DataFrame,
+    statement: CreateSource,
+    *,
+    run: int,
+    batch: int,
+    bucket: int,
+    since: Mapping[str, int] | None = None,
 ) -> DataFrame:
     """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them).
 
@@ -80,6 +87,7 @@ def decode(
         f.col(SPLIT),
         f.col(OFFSET).cast("long").alias(OFFSET),
         f.lit(run).cast("long").alias(RUN),
+        f.lit(batch).cast("long").alias(BATCH),
         _since(since or {}).cast("long").alias(SINCE),
         error.alias(ERROR),
         f.when(error.isNotNull(), f.coalesce("value", "key") if has_op else f.col("value")).alias(RAW),
@@ -123,17 +131,21 @@ def _since(epochs: Mapping[str, int]) -> Column:
     return found
 
 
+def json_rules(options: Mapping[str, str]) -> ValueRules:
+    """How ENCODE JSON with these options writes values."""
+    return ValueRules(
+        timestamptz=encode_value("PLAIN", "JSON", options, TIMESTAMPTZ_MODE),
+        timestamp=encode_value("PLAIN", "JSON", options, TIMESTAMP_MODE),
+    )
+
+
 def _decode_json(records: DataFrame, statement: CreateSource) -> tuple[DataFrame, Column]:
     # Spark takes a number for seconds: such columns are read as text, and that by the rules of all formats.
     temporal = frozenset(column.name for column in statement.columns if column.data_type.name in TEMPORAL)
     read, error = _read_text(records, statement, "JSON", {}, temporal)
     if not temporal:
         return read.withColumnRenamed(_READ, ROW), error(ROW)
-    options = encode_options(statement)
-    rules = ValueRules(
-        timestamptz=encode_value("PLAIN", "JSON", options, TIMESTAMPTZ_MODE),
-        timestamp=encode_value("PLAIN", "JSON", options, TIMESTAMP_MODE),
-    )
+    rules = json_rules(encode_options(statement))
     values = []
     misfits = []
     for column in statement.columns:

@@ -310,7 +310,7 @@ class Ingest:
                 lives = {split: self.output.lives[split][1] for split in moved}
                 records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
             since = {split: self.since[split] for split in moved}
-            rows = decode(records, statement, run=self.run, bucket=bucket, since=since)
+            rows = decode(records, statement, run=self.run, batch=batch, bucket=bucket, since=since)
             fault("ingest.in_batch")
             is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
             small = rows.toArrow().select(self.schema.names).cast(self.schema) if is_small else None

@@ -67,7 +67,8 @@ def _queries_on(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> Ite
     for rebuild in snapshot.all("rebuild"):
         view = snapshot.get(rebuild.view_id) if isinstance(rebuild, RebuildRecord) else None
         if isinstance(rebuild, RebuildRecord) and isinstance(view, MaterializedViewRecord) and object_id in view.inputs:
-            yield view.name, view.kind, warehouse.view_checkpoint(view.id, rebuild.generation), None
+            checkpoint = warehouse.view_checkpoint(view.id, rebuild.generation)
+            yield view.name, view.kind, checkpoint, rebuild.created_at_ms or None
 
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:

@@ -177,7 +177,8 @@ class Sink:
         # Of a log only what its retention drops is ever deleted.
         frame = (reader if given.path else reader.option("ignoreDeletes", "true")).load(path)
         if given.kind == "source":
-            return frame.where("_rw_error IS NULL").select(*columns, *LOG_ORDER), "append"
+            order = [name for name in LOG_ORDER if name in frame.columns]
+            return frame.where("_rw_error IS NULL").select(*columns, *order), "append"
         return frame.select(*columns), "append"
 
     def _feed_begin(self, path: str, after: int) -> int:

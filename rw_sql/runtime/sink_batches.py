@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rw_sql.connectors.sink_base import APPEND_ONLY, DEBEZIUM, DELETE, INSERT, OP, UPDATE, UPDATE_BEFORE
-from rw_sql.runtime.decode import OFFSET, RUN, SPLIT
+from rw_sql.runtime.decode import BATCH, OFFSET, RUN, SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ VERSION = "_commit_version"
 FEED_COLUMNS = (CHANGE, VERSION)
 """What Delta's change data feed tells of a row, as far as it matters here."""
 
-LOG_ORDER = (RUN, SPLIT, OFFSET)
-"""By these a source's log is in the order in which its records were read."""
+LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET)
+"""By these a source's log is in the order in which its records were read; older logs have no second of these."""
 
 _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
 
@@ -36,7 +36,7 @@ def arranged(rows: pa.Table, shape: SinkShape, *, keys_move: bool = False) -> pa
     if CHANGE in rows.column_names:
         return _changes(rows, shape, keys_move=keys_move).select([*columns, OP])
     if RUN in rows.column_names:
-        rows = _sorted(rows, LOG_ORDER)
+        rows = _sorted(rows, tuple(name for name in LOG_ORDER if name in rows.column_names))
     return rows.select(columns).append_column(OP, pa.array([INSERT] * rows.num_rows, pa.string()))
 
 
@@ -59,4 +59,7 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
 
 
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by]))
+    columns = {name: rows[name] for name in by}
+    if BATCH in columns:
+        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # rows of before there was this column were read first
+    return rows.take(pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in by]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,24 @@ def test_an_upsert_played_twice_leaves_the_same(postgres: PostgresInfo, table: s
         writer.write(batch((1, "a"), (2, "b"), (1, "c", UPDATE), (3, "d")), 0)
         writer.write(batch((2, "b", DELETE), (3, "e", UPDATE), (4, "gone"), (4, "gone", DELETE)), 1)
     assert postgres.run(f"SELECT * FROM {table} ORDER BY id") == [(1, "c", "kept"), (3, "e", "kept")]
+
+
+@pytest.mark.postgres
+def test_a_key_that_is_null_is_one_key(postgres: PostgresInfo) -> None:
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {table} (id INT, word TEXT UNIQUE)")
+    by_word = shape("upsert", "word")
+    look = JdbcSink().look(options(postgres, table), by_word)
+    assert look.misfit == f"table public.{table} takes rows twice whose (word) is null: to its UNIQUE they differ"
+    postgres.run(f"ALTER TABLE {table} ADD UNIQUE NULLS NOT DISTINCT (word)")
+    assert JdbcSink().look(options(postgres, table), by_word).misfit is None
+    writer = JdbcSink().open(options(postgres, table), by_word, "me")
+    writer.write(batch((1, None), (2, "b")), 0)
+    writer.write(batch((3, None)), 1)
+    assert postgres.run(f"SELECT id, word FROM {table} ORDER BY id") == [(2, "b"), (3, None)]
+    writer.write(batch((3, None, DELETE)), 2)
+    writer.close()
+    assert postgres.run(f"SELECT id, word FROM {table}") == [(2, "b")]
 
 
 @pytest.mark.postgres
@@ -143,6 +162,10 @@ def test_rights_and_passwords_are_tried(postgres: PostgresInfo, table: str) -> N
     assert JdbcSink().look(given, UPSERT).misfit == f"the user lacks the right INSERT on table public.{table}"
     postgres.run(f"GRANT INSERT, SELECT, UPDATE ON {table} TO {user}")
     assert JdbcSink().look(given, UPSERT).misfit is None
+    deleting = replace(UPSERT, deletes=True)
+    assert JdbcSink().look(given, deleting).misfit == f"the user lacks the right DELETE on table public.{table}"
+    postgres.run(f"GRANT DELETE ON {table} TO {user}")
+    assert JdbcSink().look(given, deleting).misfit is None
     wrong = JdbcSink().look({**given, "password": "hunter2"}, UPSERT)
     assert "password authentication failed" in (wrong.error or "")
     assert "hunter2" not in (wrong.error or "")

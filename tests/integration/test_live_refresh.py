@@ -200,6 +200,29 @@ def test_a_second_refresh_meanwhile_is_refused_and_a_failed_one_says_why(
     assert session.rows_of("t") == [(1, "a", 7)]
 
 
+def test_json_files_tell_times_as_they_do_to_a_source(session: AttachedSession, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a.json").write_text('{"id": 1, "at": 1712800800000, "day": "2024-02-29"}\n{"id": 2}\n', encoding="utf-8")
+    read = f"(connector = 'posix_fs', posix_fs.root = '{folder}'"
+    json = "FORMAT PLAIN ENCODE JSON (timestamptz.handling.mode = 'milli')"
+    session.run(
+        f"CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMPTZ, day DATE) WITH {read}, refresh_mode = 'FULL_RELOAD') "
+        + json,
+        f"CREATE SOURCE s (id INT, at TIMESTAMPTZ, day DATE) WITH {read}) {json}",
+        "REFRESH TABLE t",
+        "WAIT TABLE t",
+    )
+    rows = session.sql("SELECT * FROM t ORDER BY id")
+    assert rows[0].at.astimezone(UTC) == datetime(2024, 4, 11, 2, 0, tzinfo=UTC)
+    assert rows == session.sql("SELECT * FROM s ORDER BY id")
+    (folder / "a.json").write_text('{"id": 1, "at": "soon"}\n', encoding="utf-8")
+    session.sql("REFRESH TABLE t")
+    (notice,) = session.sql("WAIT TABLE t")
+    assert 'column "at": soon is not of type' in notice.detail
+    assert session.sql("SELECT * FROM t ORDER BY id") == rows
+
+
 @pytest.fixture
 def rows(spark: SparkSession) -> Callable[[list[tuple[Any, ...]]], Any]:
     def made(given: list[tuple[Any, ...]]) -> Any:

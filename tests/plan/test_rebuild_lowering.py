@@ -77,7 +77,9 @@ def test_again_while_it_is_under_way_begins_anew() -> None:
     world = moved_world()
     world.run("REBUILD MATERIALIZED VIEW v", "REBUILD MATERIALIZED VIEW v")
     (rebuild,) = world.snapshot.all("rebuild")
-    assert rebuild == RebuildRecord(id=rebuild.id, name="v", view_id=view(world, "v").id, generation=3)
+    assert rebuild == RebuildRecord(
+        id=rebuild.id, name="v", view_id=view(world, "v").id, generation=3, created_at_ms=1_700_000_000_000
+    )
     world.run("DROP MATERIALIZED VIEW v")
     assert world.snapshot.all("rebuild") == ()
 

@@ -52,8 +52,8 @@ def test_one_commit_makes_the_source_and_the_table() -> None:
     assert isinstance(ingest, IngestSpec)
     assert isinstance(job, ViewSpec)
     assert job.keyed is not None
-    assert job.inputs[0].columns == ("id", "name", "_rw_run", "_rw_split", "_rw_offset")
-    assert job.query == "SELECT `id`, `name`, `_rw_run`, `_rw_split`, `_rw_offset` FROM `t`"
+    assert job.inputs[0].columns == ("id", "name", "_rw_run", "_rw_batch", "_rw_split", "_rw_offset")
+    assert job.query == "SELECT `id`, `name`, `_rw_run`, `_rw_batch`, `_rw_split`, `_rw_offset` FROM `t`"
     both_are_true(world)
 
 

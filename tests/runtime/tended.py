@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SourceRecord
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, RebuildRecord, SourceRecord
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.decode import BUCKET, ERROR, OFFSET, SPLIT
@@ -206,7 +206,7 @@ class TendedLog:
         return self.on_disk() - known
 
 
-def put(metastore: Metastore, record: SourceRecord | MaterializedViewRecord) -> None:
+def put(metastore: Metastore, record: SourceRecord | MaterializedViewRecord | RebuildRecord) -> None:
     """Commits a record."""
     operation = Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=record),))
     metastore.commit(operation, based_on=metastore.snapshot())

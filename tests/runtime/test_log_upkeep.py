@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from rw_sql.errors import SqlError
+from rw_sql.metastore.records import RebuildRecord
 from rw_sql.plan.desired import view_spec
 from rw_sql.runtime import faults, log_upkeep, table_files
 from rw_sql.runtime.arrival import last_data_version
@@ -25,7 +26,7 @@ from rw_sql.runtime.log_upkeep import Retention, Upkeep, retention_of
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.positions import read_committed_ranges
 from rw_sql.runtime.read_ranges import read_ranges
-from tests.runtime.tended import SPLIT_NAME, TendedLog
+from tests.runtime.tended import SPLIT_NAME, TendedLog, put
 
 ROOT = Path(__file__).parents[2]
 POINTS = (
@@ -126,6 +127,27 @@ def test_commits_stay_for_who_has_listed_them_just_before(log: TendedLog, monkey
 def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: TendedLog) -> None:
     log.view("v", created_at_ms=now_ms())
     log.append(30)
+    log.turn()
+    log.append(30)
+    log.turn()
+    assert log.versions()[0] == 0
+    log.retention = Retention(max_hold_seconds=0.0)
+    log.append(1)
+    log.later_seconds += 1
+    log.turn()
+    assert log.versions()[0] > 0
+
+
+def test_a_view_that_is_made_anew_and_stands_still_does_not_hold_the_log_for_ever(log: TendedLog) -> None:
+    view = log.view("v")
+    put(
+        log.context.metastore,
+        RebuildRecord(
+            id=log.context.metastore.snapshot().next_id, name="v", view_id=view.id, generation=1, created_at_ms=now_ms()
+        ),
+    )
+    log.append(30)
+    log.read(view, 0, 3)
     log.turn()
     log.append(30)
     log.turn()

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.private_files import SecretText
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import Operation, PutObject, SourceRecord, TableRecord
+from rw_sql.metastore.records import DropObject, Operation, PauseRecord, PutObject, SourceRecord, TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
 from rw_sql.plan.desired import RefreshSpec, desired_jobs
 from rw_sql.plan.refreshes import KILLED, begun, refresh_of
@@ -89,7 +89,7 @@ class World:
     def refresh(self, now_ms: int = 5) -> None:
         self.put(begun(self.record, now_ms))
 
-    def put(self, *changes: PutObject) -> None:
+    def put(self, *changes: PutObject | DropObject) -> None:
         metastore = self.context.metastore
         operation = Operation(kind="TEST", statement="-- test", objects=("t",), changes=changes)
         metastore.commit(operation, based_on=metastore.snapshot())
@@ -209,6 +209,19 @@ def test_a_refresh_goes_through_its_states_and_ends_idle(world: World) -> None:
     assert kinds == ["REFRESH FINISHED", "REFRESH STAGED"] * 3
     assert not world.context.warehouse.list_names(world.context.warehouse.staging(TABLE, 1))
     assert not unfinished_backfills(world.context.metastore, world.context.metastore.snapshot())
+
+
+def test_a_pause_holds_what_was_triggered_before_it(world: World) -> None:
+    world.upstream = drawn(1)
+    world.refresh()
+    world.put(PutObject(record=PauseRecord(id=SOURCE + 9, name="t", source_id=SOURCE)))
+    until = time.monotonic() + 0.5
+    world.run_until(lambda: time.monotonic() > until)
+    assert world.record.status == REFRESHING
+    assert "refresh.before_load" not in world.passed
+    world.put(DropObject(id=SOURCE + 9))
+    world.run_until(world.is_idle)
+    assert world.held() == world.upstream
 
 
 def test_where_nothing_changed_nothing_is_written(world: World) -> None:

@@ -66,6 +66,20 @@ def test_a_log_in_the_order_in_which_it_was_read() -> None:
     assert [row[0] for row in told(arranged(rows, shape()))] == [4, 3, 2, 1]
 
 
+def test_batches_of_a_log_come_one_after_the_other() -> None:
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2, 3, 4], pa.int32()),
+            "word": ["d", "c", "b", "a"],
+            "_rw_run": [1, 1, 1, 1],
+            "_rw_batch": [2, 1, 1, None],
+            "_rw_split": ["t:0", "t:1", "t:0", "t:1"],
+            "_rw_offset": [2, 1, 1, 0],
+        }
+    )
+    assert [row[0] for row in told(arranged(rows, shape()))] == [4, 3, 2, 1]
+
+
 def test_other_rows_as_they_come() -> None:
     rows = pa.table({"word": ["b", "a"], "id": pa.array([2, 1], pa.int32())})
     assert told(arranged(rows, shape("upsert", "id"))) == [(2, "b", "insert"), (1, "a", "insert")]

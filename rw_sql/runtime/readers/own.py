@@ -208,7 +208,7 @@ class OwnReaders:
             with_headers=any(column.kind == "header" for column in statement.include),
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )
-        rows = decode(records, statement, run=0, bucket=0)
+        rows = decode(records, statement, run=0, batch=0, bucket=0)
         rows = rows.observe(_errors_of(source_id), f.count(ERROR).alias(_ERRORS))
         reader.mark = _leaf_id(_leaves(records)[0])
         frame = rows.where(f"{ERROR} IS NULL").select(*(f"`{name}`" for name in given.columns))

@@ -26,6 +26,7 @@ from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, REFRESHING, RefreshChunk
+from rw_sql.plan.desired import holds_of
 from rw_sql.plan.refreshes import (
     KILLED,
     finished,
@@ -177,6 +178,9 @@ class RefreshJob:
         if record is None:
             return False
         if record.status == REFRESHING:
+            source = source_of(snapshot, record)
+            if source is not None and holds_of(snapshot, source.id):
+                return False  # it was triggered before the pause, and begins after it
             self._load(snapshot, record)
         elif record.status == FINISHING:
             self._finish(record)

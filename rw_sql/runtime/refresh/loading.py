@@ -15,8 +15,10 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.plan.definitions import option_text, table_definition
+from rw_sql.plan.definitions import encode_options, option_text, table_definition
 from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.change_formats.values import TEMPORAL, misfit, value_of
+from rw_sql.runtime.decode import json_rules
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.syntax import spark_type
 
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from rw_sql.connectors.base import SnapshotReader
     from rw_sql.metastore.records import TableRecord
+    from rw_sql.runtime.change_formats.values import ValueRules
     from rw_sql.runtime.output import JobOutput
     from rw_sql.runtime.refresh.staging import Staged, Staging
+    from rw_sql.syntax.statements.common import ColumnDefinition
 
 _WATCH_SECONDS = 0.5
 
@@ -64,8 +68,13 @@ def load(
     for key, value in _SETTINGS.items():
         spark.conf.set(key, value)
     statement = table_definition(table.definition)
-    columns = {column.name: spark_type(column.data_type) for column in statement.columns if column.generated is None}
+    given = [column for column in statement.columns if column.generated is None]
     encode = statement.format
+    # As in a source's records: Spark takes a number for seconds, so these are read as the text they are written as.
+    as_text = {
+        column.name for column in given if encode and encode.encode == "JSON" and column.data_type.name in TEMPORAL
+    }
+    columns = {c.name: "STRING" if c.name in as_text else spark_type(c.data_type) for c in given}
     snapshot = reader.read_snapshot(
         spark,
         options,
@@ -73,6 +82,9 @@ def load(
         encode="NATIVE" if encode is None else encode.encode,
         encode_options={} if encode is None else {option.key: option_text(option.value) for option in encode.options},
     )
+    if as_text:
+        rules = json_rules(encode_options(statement))
+        snapshot = snapshot.select(*(_moment(c, rules) if c.name in as_text else f.col(f"`{c.name}`") for c in given))
     snapshot.createOrReplaceTempView(table.name)
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
@@ -85,6 +97,14 @@ def load(
                 return staging.write(changes, number, rows)
     with held(changed_rows(fresh, known if rows else None, staging.keys)) as (changes, number):
         return staging.write(changes, number, rows)
+
+
+def _moment(column: ColumnDefinition, rules: ValueRules) -> Column:
+    """A date or time out of its text; one that is none is an error, as any value is that does not fit."""
+    text = f.col(f"`{column.name}`")
+    value = value_of(text, column.data_type, rules)
+    wrong = misfit(column, text, value)
+    return f.when(wrong.isNull(), value).otherwise(f.raise_error(wrong)).alias(column.name)
 
 
 @contextmanager

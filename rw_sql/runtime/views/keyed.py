@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
 from rw_sql.plan.definitions import CHANGE_COLUMN
-from rw_sql.runtime.decode import OFFSET, RUN, SPLIT
+from rw_sql.runtime.decode import BATCH, OFFSET, RUN, SPLIT
 from rw_sql.runtime.output import LARGE_ROWS
 from rw_sql.runtime.views.recomputed import exact_text, write_changes
 from rw_sql.runtime.views.streamed import Streamed
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 OP = CHANGE_COLUMN[0]
 DELETE = -1
-ORDER = (RUN, SPLIT, OFFSET)
-"""By these the rows of a log are in the order in which they came."""
+ORDER = (RUN, BATCH, SPLIT, OFFSET)
+"""By these the rows of a log are in the order in which they came: commit by commit, and within one by split and offset.
+
+A log of before it told its batches has no second of these in its tables' queries.
+"""
 
 _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 
@@ -88,7 +91,9 @@ def last_of_each(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     from pyspark.sql import Window, functions
 
     keys = [functions.col(f"`{name}`") for name in key]
-    newest = functions.row_number().over(Window.partitionBy(*keys).orderBy(*(functions.desc(n) for n in ORDER)))
+    newest = functions.row_number().over(
+        Window.partitionBy(*keys).orderBy(*(functions.desc(name) for name in _order(frame)))
+    )
     last = frame.withColumn("_rw_age", newest).where("_rw_age = 1")
     return last.withColumn(KEEP, _is_kept(frame)).select(*_visible(frame), KEEP)
 
@@ -102,7 +107,9 @@ def settled(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame:
 
     columns = _visible(frame)
     key = [f"`{name}`" for name in rows.primary_key]
-    event = f.struct(f.struct(*ORDER).alias("at"), _is_kept(frame).alias("is_kept"), f.struct(*columns).alias("row"))
+    event = f.struct(
+        f.struct(*_order(frame)).alias("at"), _is_kept(frame).alias("is_kept"), f.struct(*columns).alias("row")
+    )
     events = frame.groupBy(*key).agg(f.collect_list(event).alias(_EVENTS))
     ordered = f.array_sort(f.col(_EVENTS), _later)
     there = own.select(f.struct(*columns).alias(_OLD))
@@ -173,6 +180,10 @@ def _is_kept(frame: DataFrame) -> Column:
     from pyspark.sql import functions as f
 
     return f.col(OP) != DELETE if OP in frame.columns else f.lit(True)
+
+
+def _order(frame: DataFrame) -> list[str]:
+    return [name for name in ORDER if name in frame.columns]
 
 
 def _visible(frame: DataFrame) -> list[str]:
