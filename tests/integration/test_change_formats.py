@@ -69,7 +69,7 @@ def plain(value: Any) -> Any:
 
 def decoded(spark: SparkSession, statement: CreateSource, records: list[tuple[bytes | None, bytes | None]]) -> Any:
     """Per record what came of it, in order: the log's rows without their hidden columns, as fixtures write them."""
-    frame = decode(records_of(spark, records), statement, run=1, bucket=0)
+    frame = decode(records_of(spark, records), statement, run=1, batch=0, bucket=0)
     assert frame.schema == log_schema(statement) or frame.dtypes == [
         (field.name, field.dataType.simpleString()) for field in log_schema(statement)
     ]
