@@ -209,6 +209,9 @@ class MovedSource:
                     self.topic, record.value, record.key, partition=record.partition, timestamp=record.timestamp_ms
                 )
             if start % 3:
+                # What was not sent yet would be thrown away: nothing aborted would lie there, and a broker that has not
+                # heard of the transaction refuses its end.
+                producer.flush(30)
                 producer.abort_transaction(30)
             else:
                 producer.commit_transaction(30)
