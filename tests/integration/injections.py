@@ -225,7 +225,7 @@ class MovedSource:
         return {int(split.rpartition(":")[2]): (seen.start, seen.end) for split, seen in found.splits.items()}
 
     def present(self) -> dict[int, list[int]]:
-        """The offsets that are records, as a plain consumer reads them."""
+        """The offsets that are records, as a plain consumer reads them: none of aborted transactions, as the source."""
         import confluent_kafka as ck
 
         bounds = self.bounds()
@@ -235,7 +235,7 @@ class MovedSource:
                 "group.id": "plain",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "isolation.level": "read_uncommitted",
+                "isolation.level": "read_committed",
                 "fetch.wait.max.ms": 20,
             }
         )
