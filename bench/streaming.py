@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
@@ -307,12 +307,17 @@ def own_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@contextmanager
-def child(module: str, *arguments: str) -> Iterator[Child]:
+def child(module: str, *arguments: str) -> AbstractContextManager[Child]:
     """``python -m module arguments``, ended when done with."""
+    return program(sys.executable, "-m", module, *arguments)
+
+
+@contextmanager
+def program(*command: str) -> Iterator[Child]:
+    """A program that talks by lines, ended when done with."""
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -1,0 +1,146 @@
+"""Flink SQL as a peer: an environment of its own with PyFlink, and a cluster that waits for jobs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import venv
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.harness import NotRunError
+
+FLINK = "apache-flink==1.19.3"
+CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:3.2.0-1.19"
+"""The release of Flink's Kafka connector for that release of Flink, with all that it needs in one jar."""
+
+_HOME = Path(__file__).parent / ".work"
+_SLOTS = 4
+_TOLD = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flink:
+    """An installed PyFlink: its Python, the folder that Flink calls FLINK_HOME, and the jar of the Kafka connector."""
+
+    python: Path
+    home: Path
+    connector: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlinkCluster:
+    """A running session cluster: one process that manages jobs, one that runs them."""
+
+    flink: Flink
+    port: int
+
+
+def installed_flink() -> Flink:
+    """PyFlink, installed where it is not yet. Raises NotRunError where it does not install, with pip's last words."""
+    folder = _HOME / FLINK.replace("==", "-")
+    python = folder / "bin" / "python"
+    is_whole = folder / "installed"
+    if not is_whole.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder, with_pip=True)
+        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", FLINK]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NotRunError(f"{FLINK} does not install here: {done.stderr.strip()[-_TOLD:]}")
+        is_whole.touch()
+    found = subprocess.run(
+        [str(python), "-c", "import pyflink; print(pyflink.__path__[0])"], capture_output=True, text=True, check=False
+    )
+    if found.returncode:
+        raise NotRunError(f"PyFlink does not start here: {found.stderr.strip()[-_TOLD:]}")
+    return Flink(python=python, home=Path(found.stdout.strip()), connector=_connector())
+
+
+def _connector() -> Path:
+    """The connector's jar, as Spark finds jars by their coordinates."""
+    from pyspark.java_gateway import launch_gateway
+
+    from rw_sql.jar_cache import remember_jars, remembered_jars
+
+    known = remembered_jars(CONNECTOR)
+    if known is None:
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        try:
+            uri = gateway.jvm.java.net.URI.create(f"ivy://{CONNECTOR}?transitive=false")
+            found = gateway.jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(uri)
+            known = str(found.mkString("\n")).split("\n")
+        except Exception as error:
+            raise NotRunError(f"{CONNECTOR} cannot be fetched: {str(error)[:_TOLD]}") from error
+        finally:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+        remember_jars(CONNECTOR, known)
+    (jar,) = known
+    return Path(jar.removeprefix("file://").removeprefix("file:"))
+
+
+@contextmanager
+def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
+    """A cluster of this machine, ready for jobs, with its configuration and logs in a folder.
+
+    Raises NotRunError where Flink does not install.
+    """
+    from rw_sql.cli.kafka_broker import free_port
+
+    flink = installed_flink()
+    port = free_port()
+    settings = {
+        "jobmanager.rpc.address": "127.0.0.1",
+        "jobmanager.rpc.port": str(free_port()),
+        "jobmanager.bind-host": "127.0.0.1",
+        "jobmanager.memory.process.size": "1024m",
+        "taskmanager.host": "127.0.0.1",
+        "taskmanager.bind-host": "127.0.0.1",
+        "taskmanager.memory.process.size": "2048m",
+        "taskmanager.numberOfTaskSlots": str(_SLOTS),
+        "rest.address": "127.0.0.1",
+        "rest.port": str(port),
+        "rest.bind-address": "127.0.0.1",
+    }
+    conf = folder / "conf"
+    shutil.copytree(flink.home / "conf", conf)
+    before = (conf / "config.yaml").read_text(encoding="utf-8")
+    options = next(line for line in before.splitlines() if line.strip().startswith("all: --add-exports"))
+    lines = [f"{name}: {value}" for name, value in settings.items()]
+    lines.append(f"env.java.opts.all: {options.split('all: ', 1)[1]}")
+    (conf / "config.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    environment = {
+        **os.environ,
+        "FLINK_HOME": str(flink.home),
+        "FLINK_CONF_DIR": str(conf),
+        "FLINK_LOG_DIR": str(folder),
+    }
+    with ExitStack() as running:
+        for kind in ("jobmanager", "taskmanager"):
+            running.enter_context(_service(flink, kind, folder, environment))
+        yield FlinkCluster(flink=flink, port=port)
+
+
+@contextmanager
+def _service(flink: Flink, kind: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    with (folder / f"{kind}.out").open("w") as out:
+        process = subprocess.Popen(
+            ["/bin/bash", str(flink.home / "bin" / f"{kind}.sh"), "start-foreground"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,55 @@
+"""A Flink SQL job that is moved from one topic to the other, line by line; run by the Python that has PyFlink.
+
+``python flink_moves.py <rest port> <connector's jar> <bootstrap> <savepoints> <topic> <sink topic>``: reads the topic
+into the sink's. A line ``<topic> <offset>`` stops it with a savepoint and starts it at that record.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyflink.table import EnvironmentSettings, TableEnvironment
+
+_INSERT = "INSERT INTO v SELECT flight, delay FROM flights"
+
+
+def main(port: str, jar: str, bootstrap: str, savepoints: str, topic: str, into: str) -> None:
+    """Starts the job, says that it has, and moves it as it is told."""
+    tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    for name, value in {
+        "execution.target": "remote",
+        "rest.address": "127.0.0.1",
+        "rest.port": port,
+        "pipeline.jars": f"file://{jar}",
+        "parallelism.default": "1",
+        "execution.checkpointing.interval": "10 s",
+        "execution.checkpointing.dir": f"file://{savepoints}/checkpoints",
+        "client.heartbeat.interval": "10000",
+    }.items():
+        tables.get_config().set(name, value)
+    tables.execute_sql(
+        "CREATE TABLE flights (carrier STRING, flight BIGINT, origin STRING, dest STRING, delay INT, `day` STRING) "
+        f"WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{bootstrap}', "
+        "'scan.startup.mode' = 'earliest-offset', 'properties.fetch.max.wait.ms' = '20', 'format' = 'json')"
+    )
+    tables.execute_sql(
+        f"CREATE TABLE v (flight BIGINT, delay INT) WITH ('connector' = 'kafka', 'topic' = '{into}', "
+        f"'properties.bootstrap.servers' = '{bootstrap}', 'sink.delivery-guarantee' = 'at-least-once', "
+        "'format' = 'json')"
+    )
+    job = tables.execute_sql(_INSERT).get_job_client()
+    print("> ready", flush=True)
+    for line in sys.stdin:
+        topic, offset = line.split()
+        job.stop_with_savepoint(False, f"file://{savepoints}").result()
+        tables.execute_sql(
+            f"ALTER TABLE flights SET ('topic' = '{topic}', 'scan.startup.mode' = 'specific-offsets', "
+            f"'scan.startup.specific-offsets' = 'partition:0,offset:{offset}')"
+        )
+        job = tables.execute_sql(_INSERT).get_job_client()
+        print("> moved", flush=True)
+    job.cancel().result()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
