@@ -62,6 +62,7 @@ def installed_flink() -> Flink:
 
 def _connector() -> Path:
     """The connector's jar, as Spark finds jars by their coordinates."""
+    from py4j.protocol import Py4JError
     from pyspark.java_gateway import launch_gateway
 
     from rw_sql.jar_cache import remember_jars, remembered_jars
@@ -73,7 +74,7 @@ def _connector() -> Path:
             uri = gateway.jvm.java.net.URI.create(f"ivy://{CONNECTOR}?transitive=false")
             found = gateway.jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(uri)
             known = str(found.mkString("\n")).split("\n")
-        except Exception as error:
+        except Py4JError as error:
             raise NotRunError(f"{CONNECTOR} cannot be fetched: {str(error)[:_TOLD]}") from error
         finally:
             gateway.shutdown()
