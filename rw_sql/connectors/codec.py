@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 from rw_sql.connectors.base import SplitState
@@ -17,22 +18,46 @@ from rw_sql.errors import INVALID_SPLIT_STATE, SqlError
 MAX_OFFSET = 2**63 - 1
 _BARE = re.compile(r"\s*[+-]?[0-9]+\s*")
 _KEYS = frozenset({"cluster", "incarnation", "offset"})
-# Made once: sources have thousands of splits, and json.dumps would make one for each.
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+# A source may have thousands of splits, and their states mostly differ in the offset alone, which stands last: what
+# stands before it is written and read once for all of them.
+_OFFSET_LAST = re.compile(r'(\{.*"offset":)(0|[1-9][0-9]{0,17})\}', re.DOTALL)
+_OFFSET_LAST_NUMBER = "0}"
+_KEPT = 256
 
 
 def encode_state(state: SplitState) -> str:
     """The state as JSON, keys sorted, no spaces."""
-    fields: dict[str, str | int] = {"offset": state.offset}
-    if state.cluster is not None:
-        fields["cluster"] = state.cluster
-    if state.incarnation is not None:
-        fields["incarnation"] = state.incarnation
-    return _ENCODER.encode(fields)
+    return f"{_before_offset(state.cluster, state.incarnation)}{state.offset}}}"
+
+
+@lru_cache(maxsize=_KEPT)
+def _before_offset(cluster: str | None, incarnation: str | None) -> str:
+    fields = {"cluster": cluster, "incarnation": incarnation}
+    known = {name: value for name, value in fields.items() if value is not None}
+    body = json.dumps({**known, "offset": 0}, separators=(",", ":"), ensure_ascii=False)
+    return body.removesuffix(_OFFSET_LAST_NUMBER)
 
 
 def decode_state(split: str, text: str) -> SplitState:
     """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE naming what is wrong."""
+    if (canonical := _OFFSET_LAST.fullmatch(text)) is not None and (
+        life := _life_before_offset(canonical[1])
+    ) is not None:
+        return SplitState(split=split, offset=int(canonical[2]), cluster=life[0], incarnation=life[1])
+    return _decode_any(split, text)
+
+
+@lru_cache(maxsize=_KEPT)
+def _life_before_offset(text: str) -> tuple[str | None, str | None] | None:
+    """Cluster and incarnation of every state that begins so and ends with its offset; None where it is none."""
+    try:
+        state = _decode_any("", text + _OFFSET_LAST_NUMBER)
+    except SqlError:
+        return None
+    return state.cluster, state.incarnation
+
+
+def _decode_any(split: str, text: str) -> SplitState:
     if _BARE.fullmatch(text):
         return SplitState(split=split, offset=_offset(split, int(text) if len(text) < 40 else MAX_OFFSET + 1))
     try:

@@ -23,6 +23,8 @@ TRANSACTIONAL = "transactional"
 _PEEKED = 16
 _MOST_PARTITIONS = 32
 _PEEK_SECONDS = 3.0
+# A call waits so long for as many messages as it may give, even where no more will come.
+_POLL_SECONDS = 0.005
 _MOST_TIMES = 64
 
 
@@ -76,7 +78,7 @@ def _topics_with_holes(
         holes: set[str] = set()
         deadline = time.monotonic() + _PEEK_SECONDS
         while waiting and time.monotonic() < deadline:
-            for message in consumer.consume(500, 0.05):
+            for message in consumer.consume(500, _POLL_SECONDS):
                 fault = message.error()
                 part = (str(message.topic()), int(message.partition() or 0))
                 if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
@@ -138,7 +140,7 @@ def record_times(
         waiting = set(listed)
         deadline = time.monotonic() + timeout
         while waiting and time.monotonic() < deadline:
-            for message in consumer.consume(200, 0.05):
+            for message in consumer.consume(200, _POLL_SECONDS):
                 part = (str(message.topic()), int(message.partition() or 0))
                 if part not in waiting:
                     continue

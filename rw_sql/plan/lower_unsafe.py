@@ -256,7 +256,7 @@ def resolve_splits(
     ids: dict[str, None] = {}
     for split in written:
         try:
-            id_ = kind.resolve_split(options, split.id)
+            id_ = split.id if split.id in valid else kind.resolve_split(options, split.id)
         except SqlError as error:
             error.span = error.span or split.span
             raise

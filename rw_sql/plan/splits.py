@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
@@ -58,7 +58,9 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 
 def identified(state: SplitState, upstream: UpstreamSplit) -> SplitState:
     """The state, marked as one of this very split."""
-    return replace(state, cluster=upstream.cluster, incarnation=upstream.incarnation)
+    return SplitState(
+        split=state.split, offset=state.offset, cluster=upstream.cluster, incarnation=upstream.incarnation
+    )
 
 
 def beginning(upstream: UpstreamSplit) -> SplitState:
@@ -151,19 +153,28 @@ class Verdict:
 
 def counted(duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "") -> Verdict:
     """The verdict NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason where it is not exact."""
+    if duplicates <= 0 and gaps <= 0:
+        return Verdict(text="NONE", is_exact=is_exact)
     most = "" if is_exact else "at most "
     parts = [f"{word} {most}{number}" for word, number in (("GAP", gaps), ("DUPLICATES", duplicates)) if number > 0]
-    text = ", ".join(parts) or "NONE"
-    if parts and not is_exact and why:
+    text = ", ".join(parts)
+    if not is_exact and why:
         text += f" ({why})"
     return Verdict(text=text, duplicates=max(0, duplicates), gaps=max(0, gaps), is_exact=is_exact)
 
 
-def verdict(kind: Connector, split: str, new: SplitState | None, upstream: Upstream, positions: Positions) -> Verdict:
+def verdict(
+    kind: Connector,
+    split: str,
+    new: SplitState | None,
+    upstream: Upstream,
+    positions: Positions,
+    read_topics: Collection[str],
+) -> Verdict:
     """What moving a split to ``new`` will do to the rows: counted by the offsets that the log holds, or UNKNOWN (why).
 
     A gap is what lies between the newest record that was read and ``new`` and was never read; a duplicate is what was
-    read and lies at ``new`` or after it.
+    read and lies at ``new`` or after it. ``read_topics`` are those of the splits that have a position.
     """
     old, seen = positions.states.get(split), upstream.splits.get(split)
     if new is None:
@@ -190,7 +201,7 @@ def verdict(kind: Connector, split: str, new: SplitState | None, upstream: Upstr
         return counted(-moved if is_read else 0, moved, is_exact=not why, why=why)
     if not positions.read_splits:
         return Verdict(text="NONE")
-    if topic not in {kind.split_topic(known) for known in positions.states}:
+    if topic not in read_topics:
         return Verdict(text="UNKNOWN (other topic)")
     if seen is not None:
         return counted(0, new.offset - seen.start, is_exact=not why, why=why)
@@ -200,11 +211,8 @@ def verdict(kind: Connector, split: str, new: SplitState | None, upstream: Upstr
 def _life(lives: tuple[ReadLife, ...], of: UpstreamSplit | SplitState) -> ReadLife | None:
     """What was read of this very life of the split; what is unknown counts as equal."""
     for life in reversed(lives):
-        is_other = any(
-            known and wanted and known != wanted
-            for known, wanted in ((life.cluster, of.cluster), (life.incarnation, of.incarnation))
-        )
-        if not is_other:
+        is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
+        if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
             return life
     return None
 
@@ -223,13 +231,14 @@ def preview_splits(
     ``left`` is the upstream that the source moves away from: what it holds beyond an old position stays unread.
     """
     rows = []
+    read_topics = frozenset(kind.split_topic(known) for known in positions.states)
     for split in sorted({*positions.states, *after, *upstream.splits}, key=split_order):
         old, new, seen = positions.states.get(split), after.get(split), upstream.splits.get(split)
         is_unknown = not upstream.is_reachable and split not in after
         if left is not None and seen is None and new is None and split in left.splits:
             rows.append(_left_behind(old, left.splits[split], left.sparse.get(kind.split_topic(split), "")))
             continue
-        found = Verdict(text=UNREACHABLE) if is_unknown else verdict(kind, split, new, upstream, positions)
+        found = Verdict(text=UNREACHABLE) if is_unknown else verdict(kind, split, new, upstream, positions, read_topics)
         rows.append(
             SplitPreview(
                 split=split,

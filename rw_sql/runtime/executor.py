@@ -22,6 +22,7 @@ from rw_sql.plan.parameters import SESSION_PARAMETERS
 from rw_sql.plan.plan import ObjectChange, Plan, Table
 from rw_sql.plan.readers import is_running
 from rw_sql.runtime.checkpoint_answers import carry_out
+from rw_sql.runtime.collector import collector_resting
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
@@ -223,14 +224,14 @@ class Executor:
         if isinstance(statement, ast.CreateMaterializedView):
             statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))
         snapshot = self._context.metastore.snapshot()
-        plan = World(self._context, snapshot).run(
-            lower_as(
-                statement,
-                snapshot,
-                query_dialect=session.parameter("query_dialect"),
-                shares_sources=session.parameter("streaming_use_shared_source") == "true",
-            )
+        asking = lower_as(
+            statement,
+            snapshot,
+            query_dialect=session.parameter("query_dialect"),
+            shares_sources=session.parameter("streaming_use_shared_source") == "true",
         )
+        with collector_resting():
+            plan = World(self._context, snapshot).run(asking)
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
@@ -286,7 +287,8 @@ class Executor:
                 operation = replace(plan.operation, actor=plan.operation.actor or _user())
                 self._context.sessions.require_alive()
                 fault("statement.before_commit")
-                committed = self._context.metastore.commit(operation, based_on=snapshot)
+                with collector_resting():
+                    committed = self._context.metastore.commit(operation, based_on=snapshot)
             except ConcurrentCommit:
                 if attempt == _ATTEMPTS:
                     raise

@@ -24,6 +24,12 @@ def test_what_is_encoded_is_decoded(offset: int, cluster: str | None, incarnatio
     assert list(json.loads(text)) == sorted(json.loads(text))
 
 
+@given(st.lists(st.tuples(offsets, words, words), max_size=8))
+def test_states_that_differ_in_little_are_told_apart(written: list[tuple[int, str | None, str | None]]) -> None:
+    states = [SplitState(split="s", offset=at, cluster=cluster, incarnation=life) for at, cluster, life in written]
+    assert [decode_state("s", text) for text in map(encode_state, states)] == states
+
+
 @given(offsets)
 def test_a_bare_number_is_an_offset(offset: int) -> None:
     assert decode_state("s", f" {offset} ") == SplitState(split="s", offset=offset)
@@ -58,6 +64,11 @@ def _offset_or_code(text: str) -> str | None:
         ('{"offset": true}', "the offset 'True' is not a whole number"),
         ('{"offset": 1, "topic": "t"}', "it has no field 'topic'; its fields are offset, cluster, incarnation"),
         ('{"offset": 1, "cluster": 7}', "the field cluster is not a text"),
+        ('{"cluster":7,"offset":1}', "the field cluster is not a text"),
+        ('{"topic":"t","offset":1}', "it has no field 'topic'; its fields are offset, cluster, incarnation"),
+        ('{"offset":007}', "'{\"offset\":007}' is neither a number nor JSON"),
+        ('{"offset":1}{"offset":2}', '\'{"offset":1}{"offset":2}\' is neither a number nor JSON'),
+        ('{"cluster":"c\\","offset":1}', '\'{"cluster":"c\\","offset":1}\' is neither a number nor JSON'),
     ],
 )
 def test_what_is_wrong_with_a_state_is_said(text: str, what: str) -> None:

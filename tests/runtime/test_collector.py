@@ -1,0 +1,40 @@
+"""The garbage collector rests while large plans are made."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from rw_sql.runtime.collector import collector_resting
+
+
+@pytest.fixture(autouse=True)
+def collector_as_it_was() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    yield
+    (gc.enable if was_enabled else gc.disable)()
+
+
+def test_it_rests_until_the_last_block_ends() -> None:
+    gc.enable()
+    with collector_resting():
+        with collector_resting():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_an_error_wakes_it() -> None:
+    gc.enable()
+    with pytest.raises(ValueError, match="broken"), collector_resting():
+        raise ValueError("broken")
+    assert gc.isenabled()
+
+
+def test_one_that_somebody_switched_off_stays_off() -> None:
+    gc.disable()
+    with collector_resting():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
