@@ -114,6 +114,8 @@ class TableRecord(MaterializedViewRecord):
     gives the table's columns of a row of the source. ``primary_key`` are the columns that identify a row, ``keys`` the
     same where rows are replaced, and empty where they are only appended. ``conflict`` is OVERWRITE, IGNORE or
     IF_NOT_NULL; a row whose ``version_columns`` are older than those of the row with its key is left out.
+    ``added_columns`` are (name, id): objects with lower ids were made before that column came, and do not see it.
+    ``dropped_columns`` are no longer the table's, but its files have them.
     """
 
     source_id: int | None = None
@@ -121,6 +123,8 @@ class TableRecord(MaterializedViewRecord):
     conflict: str = OVERWRITE
     version_columns: tuple[str, ...] = ()
     is_append_only: bool = False
+    added_columns: tuple[tuple[str, int], ...] = ()
+    dropped_columns: tuple[str, ...] = ()
     kind: str = field(default="table", init=False)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.plan.plan import Plan
 
-RESHAPING = ("ADD COLUMN", "RENAME TABLE")
+RESHAPING = ("ADD COLUMN", "DROP COLUMN", "RENAME TABLE")
 """The kinds of operations after which a table's definition does not follow from an older one of its source."""
 
 

@@ -28,7 +28,7 @@ from rw_sql.plan.definitions import (
 from rw_sql.plan.history import History
 from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.plan.rates import is_throttled
-from rw_sql.plan.relations import changes_rows, kept_watermark, schema_columns, table_schema
+from rw_sql.plan.relations import changes_rows, kept_watermark, schema_columns, seen_columns, table_schema
 from rw_sql.plan.sink_checks import encode_options, shape_of
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ class ViewInput:
     """One relation a table, view or sink reads: a source's log, or the rows of a table or another view.
 
     ``columns`` are those that queries see; where a table with a primary key reads its source, those of a log too that
-    tell in which order its rows came and what became of them. ``keys`` are the columns, hidden ones too, that its rows
-    are replaced by; none where they are only appended. ``history`` is what came before the view, where its log is not
-    just read from the beginning (see :mod:`rw_sql.plan.history`). Of a Delta table of the user's own there is a
-    ``path``, and ``has_feed`` where it keeps the changes of its rows.
+    tell in which order its rows came and what became of them. ``stored`` are those that its files have. ``keys`` are
+    the columns, hidden ones too, that its rows are replaced by; none where they are only appended. ``history`` is what
+    came before the view, where its log is not just read from the beginning (see :mod:`rw_sql.plan.history`). Of a Delta
+    table of the user's own there is a ``path``, and ``has_feed`` where it keeps the changes of its rows.
     """
 
     id: int
@@ -109,6 +109,7 @@ class ViewInput:
     kind: str
     generation: int
     columns: tuple[str, ...]
+    stored: tuple[str, ...]
     watermark: tuple[str, str] | None
     keys: tuple[str, ...] = ()
     history: str = ""
@@ -266,7 +267,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 hidden = [name for name, _ in order_columns(record)]
                 columns += tuple(name for name in hidden if name != "_rw_batch" or name in view.maintenance.query)
         elif isinstance(record, MaterializedViewRecord):
-            columns = tuple(name for name, _ in schema_columns(record.schema))
+            columns = tuple(name for name, _ in seen_columns(record, view.id))
             watermark = kept_watermark(record)
         elif isinstance(record, DeltaTableRecord):
             columns = tuple(name for name, _ in schema_columns(record.schema))
@@ -279,6 +280,9 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 kind=record.kind,
                 generation=record.generation,
                 columns=columns,
+                stored=tuple(name for name, _ in schema_columns(record.schema))
+                if isinstance(record, TableRecord)
+                else columns,
                 watermark=watermark,
                 keys=record.keys if isinstance(record, MaterializedViewRecord) else (),
                 history=histories.get(record.id, ""),

@@ -42,7 +42,7 @@ from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.query_requests import WHOLE, analysis
 from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.refreshes import refresh_of
-from rw_sql.plan.relations import relation_of
+from rw_sql.plan.relations import nullable_schema, relation_of
 from rw_sql.plan.requests import Asking
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, table_columns
@@ -117,7 +117,7 @@ def table_record(
         definition=render(definition),
         query=query,
         inputs=(source.id,),
-        schema=found.schema,
+        schema=nullable_schema(found.schema),
         keys=() if statement.is_append_only else key,
         dialect=query_dialect,
         created_at_ms=source.created_at_ms,

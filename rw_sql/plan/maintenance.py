@@ -19,7 +19,7 @@ from rw_sql.metastore.records import (
 from rw_sql.plan.names import spoken
 from rw_sql.plan.query_requests import UPSERT as AS_UPSERT
 from rw_sql.plan.query_requests import WHOLE, QueryAnalysis, Relation, analysis
-from rw_sql.plan.relations import changes_rows, hidden_columns, relation_of, schema_columns
+from rw_sql.plan.relations import changes_rows, hidden_columns, nullable_schema, relation_of, schema_columns
 from rw_sql.plan.requests import Asking
 from rw_sql.syntax.maintained import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query_trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
@@ -210,7 +210,7 @@ def _touched(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, 
         names = tuple(name for name, _ in schema_columns(whole.schema))
         reason = "each row that a changed one gives is looked for again: one that nothing gives any more leaves"
         maintenance = Maintenance(strategy=KEYS, reason=reason, touched=touched, partition=names)
-        return Maintained(schema=_nullable(whole.schema), keys=names, maintenance=maintenance)
+        return Maintained(schema=nullable_schema(whole.schema), keys=names, maintenance=maintenance)
     if query.kind == JOIN and len(relations) == 2 and (pair := query.partitioned()) is not None:
         form, touched = pair
         found = yield from analysis(form.text, relations, form=WHOLE)
@@ -238,7 +238,7 @@ def _compared(query: ViewQuery, whole: QueryAnalysis) -> Maintained:
     why = query.why or _WHOLE_BECAUSE[query.kind]
     reason = f"{why}; the whole result is computed again and its changed rows are written"
     maintenance = Maintenance(strategy=DIFF, reason=reason, hidden=_ROW_COLUMN)
-    return Maintained(schema=_nullable(whole.schema), keys=(ROW,), maintenance=maintenance)
+    return Maintained(schema=nullable_schema(whole.schema), keys=(ROW,), maintenance=maintenance)
 
 
 def _fitted(
@@ -259,14 +259,10 @@ def _fitted(
         return None
     added = hidden if keys is None else [*hidden, *json.loads(_ROW_COLUMN)["fields"]]
     return Maintained(
-        schema=_nullable(whole.schema),
+        schema=nullable_schema(whole.schema),
         keys=form.keys if keys is None else keys,
         maintenance=replace(maintenance, hidden=_schema(added) if added else ""),
     )
-
-
-def _nullable(schema: str) -> str:
-    return _schema(json.loads(schema)["fields"])
 
 
 def _schema(fields: Iterable[dict[str, object]]) -> str:

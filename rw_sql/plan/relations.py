@@ -25,6 +25,12 @@ def relation_of(record: ObjectRecord) -> Relation:
     raise TypeError(f"{record.kind} {record.name} is not a relation")
 
 
+def seen_columns(record: ObjectRecord, by: int) -> tuple[tuple[str, str], ...]:
+    """The columns of a relation that the object with an id sees: those that were added after it was made are not."""
+    later = {name for name, since in record.added_columns if since > by} if isinstance(record, TableRecord) else set()
+    return tuple((name, kind) for name, kind in relation_of(record).columns if name not in later)
+
+
 def changes_rows(record: ObjectRecord | None) -> bool:
     """Whether rows of a relation are replaced or deleted: whoever follows it reads its change data feed."""
     if isinstance(record, DeltaTableRecord):
@@ -54,6 +60,12 @@ def _ddl(kind: object) -> str:
             return {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}.get(kind, kind.upper())
         case _:
             raise ValueError(f"not a Spark type in JSON: {kind!r}")
+
+
+def nullable_schema(schema: str) -> str:
+    """A Spark schema in JSON in which every column may be null: of a row that leaves only the keys are known."""
+    fields = json.loads(schema)["fields"]
+    return json.dumps({"type": "struct", "fields": [{**field, "nullable": True} for field in fields]})
 
 
 def hidden_columns(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:

@@ -16,7 +16,7 @@ from rw_sql.plan.ranges import with_span
 from rw_sql.runtime.decode import ERROR
 from rw_sql.runtime.delta_log import job_commits, latest_version
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.output import SMALL_ROWS, JobOutput
+from rw_sql.runtime.output import SMALL_ROWS, JobOutput, as_stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,7 +97,7 @@ class HistoryTable:
         self.output.lives = lives
         fault("history.before_append")
         if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
-            self.output.append_rows(rows.toArrow().cast(self.schema), self.batch, ranges)
+            self.output.append_rows(as_stored(rows.toArrow(), self.schema), self.batch, ranges)
         else:
             self.output.append_frame(rows, self.batch, ranges)
         fault("history.after_append")

@@ -22,7 +22,7 @@ from rw_sql.runtime.decode import BUCKET, decode, log_schema, log_statistics
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
 from rw_sql.runtime.log_upkeep import Upkeep, retention_of
-from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput
+from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput, as_stored
 from rw_sql.runtime.pace import Pace, Throttle, pace_of
 from rw_sql.runtime.positions import ALL_SPLITS, known_state, read_positions
 from rw_sql.runtime.range_history import note_stretches
@@ -313,7 +313,7 @@ class Ingest:
             rows = decode(records, statement, run=self.run, batch=batch, bucket=bucket, since=since)
             fault("ingest.in_batch")
             is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
-            small = rows.toArrow().select(self.schema.names).cast(self.schema) if is_small else None
+            small = as_stored(rows.toArrow(), self.schema) if is_small else None
             self._require_same_incarnation()
             with self.lock:
                 if self.is_stopped:

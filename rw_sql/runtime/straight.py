@@ -18,7 +18,7 @@ from rw_sql.runtime.decode import ERROR
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.hand_over import begin_at
 from rw_sql.runtime.history_table import held_spans, is_there, table_id
-from rw_sql.runtime.output import SMALL_ROWS
+from rw_sql.runtime.output import SMALL_ROWS, as_stored
 from rw_sql.runtime.views.inputs import input_frame
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class StraightTable:
         small: pa.Table | None = None
         fault("history.before_append")
         if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
-            small = found.toArrow().cast(pa.schema(self.output.table.schema().to_arrow()))
+            small = as_stored(found.toArrow(), pa.schema(self.output.table.schema().to_arrow()))
         with self.turn():
             self.output.lives = lives
             if small is not None:

@@ -107,6 +107,40 @@ def test_a_column_is_added_while_views_follow_the_table(
     produce_json(broker.bootstrap, topic_name, [{"id": 2, "n": 20}, {"id": 3, "n": 30}])
     assert session.flushed_rows_of("t") == [(1, None), (2, 20), (3, 30)]
     assert session.flushed_rows_of("counted") == [(3,)]
+    session.run("ALTER TABLE t DROP COLUMN n")
+    produce_json(broker.bootstrap, topic_name, [{"id": 2, "n": 21}, {"id": 4, "n": 40}])
+    assert session.flushed_rows_of("t") == [(1,), (2,), (3,), (4,)]
+    assert session.flushed_rows_of("counted") == [(4,)]
     session.run("ALTER TABLE t RENAME TO u", "ALTER TABLE u DROP CONNECTOR")
-    assert session.rows_of("u") == [(1, None), (2, 20), (3, 30)]
-    assert session.rows_of("counted") == [(3,)]
+    assert session.rows_of("u") == [(1,), (2,), (3,), (4,)]
+    assert session.rows_of("counted") == [(4,)]
+
+
+@pytest.mark.parametrize("keeps", ["id INT", "id INT PRIMARY KEY"], ids=["appends", "replaces"])
+def test_columns_come_and_go_below_views_of_all_of_them(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, keeps: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, [{"id": 1, "a": 1, "b": 10, "c": 100}])
+    session.run(
+        f"CREATE TABLE t ({keeps}, a INT, b INT DEFAULT 7, twice INT AS a * 2) INCLUDE offset AS at "
+        f"{over(broker, topic_name)}",
+        "CREATE MATERIALIZED VIEW few AS SELECT id, a FROM t",
+    )
+    assert session.flushed_rows_of("t") == [(1, 1, 10, 2, "0")]
+    session.run("ALTER TABLE t DROP COLUMN twice", "ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN c INT")
+    session.run("CREATE MATERIALIZED VIEW every AS SELECT * FROM t", "ALTER TABLE t ADD COLUMN d INT")
+    produce_json(broker.bootstrap, topic_name, [{"id": 2, "a": 2, "b": 20, "c": 200, "d": 2000}])
+    assert session.flushed_rows_of("t") == [(1, 1, None, None, "0"), (2, 2, 200, 2000, "1")]
+    assert session.rows_of("few") == [(1, 1), (2, 2)]
+    assert session.rows_of("every") == [(1, 1, None, "0"), (2, 2, 200, "1")]
+    # More than a driver takes by itself: Spark writes them.
+    rows = [{"id": number, "a": number, "b": 0, "c": 0, "d": 0} for number in range(3, 20_103)]
+    session.run("PAUSE SOURCE t")
+    produce_json(broker.bootstrap, topic_name, rows)
+    session.run("RESUME SOURCE t")
+    session.sql("FLUSH")
+    for name, columns in (("t", 5), ("few", 2), ("every", 4)):
+        found = session.sql(f"SELECT * FROM {name} ORDER BY id")
+        assert [row[:2] for row in found] == [(1, 1), (2, 2), *((row["id"], row["a"]) for row in rows)]
+        assert {len(row) for row in found} == {columns}

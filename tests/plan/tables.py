@@ -41,7 +41,11 @@ def analyzed(request: AnalyzeQuery) -> QueryAnalysis:
     """The schema of a query over its relations, of columns, casts and what COALESCE takes."""
     types = {name: kind for relation in request.relations for name, kind in relation.columns}
     fields = []
-    for item in parse_one(request.query, read="spark").expressions:
+    query = parse_one(request.query, read="spark")
+    missing = sorted({column.name for column in query.find_all(exp.Column)} - types.keys())
+    if missing:
+        return QueryAnalysis(refusal=f"column {missing[0]} cannot be resolved")
+    for item in query.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item
         if isinstance(inner, exp.Cast):
             kind = inner.to.sql(dialect="spark")

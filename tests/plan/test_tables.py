@@ -324,6 +324,94 @@ def test_columns_that_cannot_be_added(column: str, code: str) -> None:
     assert refused(tables_world(KEYED), f"ALTER TABLE t ADD COLUMN {column}").code == code
 
 
+def columns_read(world: CannedWorld, view: str) -> tuple[str, ...]:
+    (spec,) = [spec for spec in desired_jobs(world.snapshot).values() if getattr(spec, "name", "") == view]
+    assert isinstance(spec, ViewSpec)
+    return spec.inputs[0].columns
+
+
+def test_a_view_sees_the_columns_that_its_table_had_when_it_was_made() -> None:
+    world = tables_world(KEYED, "CREATE MATERIALIZED VIEW before AS SELECT * FROM t")
+    world.run("ALTER TABLE t ADD COLUMN n INT", "CREATE MATERIALIZED VIEW after AS SELECT * FROM t")
+    assert columns_read(world, "before") == ("id", "name")
+    assert columns_read(world, "after") == ("id", "name", "n")
+    world.run("ALTER TABLE t DROP COLUMN n CASCADE")
+    assert world.snapshot.find("materialized_view", "after") is None
+    assert columns_read(world, "before") == ("id", "name")
+
+
+def test_drop_column_takes_it_from_both() -> None:
+    columns = "id INT PRIMARY KEY, name VARCHAR, n INT DEFAULT 7, twice INT AS id * 2"
+    world = tables_world(
+        create_table(columns), "CREATE MATERIALIZED VIEW v AS SELECT id, n FROM t", sink("UPSERT", "v")
+    )
+    before = table(world)
+    plan = world.run("ALTER TABLE t DROP COLUMN name")
+    assert [(row.object, row.change) for row in plan.changes] == [("t", "ALTERED")]
+    assert (
+        table(world).query
+        == "SELECT `id`, coalesce(`n`, CAST((7) AS INT)) AS `n`, CAST((id * 2) AS INT) AS `twice` FROM `t`"
+    )
+    assert (table(world).id, table(world).dropped_columns) == (before.id, ("name",))
+    both_are_true(world)
+    world.run("ALTER TABLE t DROP COLUMN twice")
+    assert [column.name for column in definition_of(source(world)).columns] == ["id", "n"]
+    both_are_true(world)
+    assert world.answers("ALTER TABLE t DROP COLUMN IF EXISTS name") == [("NOTHING", 'column "name" does not exist')]
+    error = refused(world, "ALTER TABLE t ADD COLUMN NAME VARCHAR")
+    assert (error.code, 'had a column "name"' in error.message) == ("RW201", True)
+    error = refused(world, "ALTER TABLE t DROP COLUMN n")
+    assert (error.code, error.message) == (
+        "RW306",
+        'cannot drop column "n" of table "t" because other objects use it: materialized view "v"',
+    )
+    plan = world.run("ALTER TABLE t DROP COLUMN n CASCADE")
+    assert [(row.object, row.change) for row in plan.changes] == [("k", "DROPPED"), ("v", "DROPPED"), ("t", "ALTERED")]
+    assert list(desired_jobs(world.snapshot)) == ["ingest-1", "mv-2"]
+    both_are_true(world)
+
+
+def test_a_sink_of_a_whole_table_uses_each_column_that_it_had() -> None:
+    world = tables_world(KEYED, sink("UPSERT"), "ALTER TABLE t ADD COLUMN n INT")
+    world.run("ALTER TABLE t DROP COLUMN n")
+    assert 'use it: sink "k"' in refused(world, "ALTER TABLE t DROP COLUMN name").message
+
+
+@pytest.mark.parametrize(
+    ("columns", "rest", "dropped", "code", "said"),
+    [
+        ("id INT PRIMARY KEY, a INT", "", "id", "RW212", "identifies the rows"),
+        (
+            "id INT PRIMARY KEY, v INT",
+            "ON CONFLICT DO UPDATE FULL WITH VERSION COLUMN (v)",
+            "v",
+            "RW212",
+            "the versions",
+        ),
+        ("a INT, b INT AS 1", "", "a", "RW212", "the only one"),
+        ("id INT PRIMARY KEY, a INT, b INT AS a * 2", "", "a", "RW212", "is used in its definition"),
+        ("id INT PRIMARY KEY, a INT", "", "aa", "RW205", 'has no column "aa"'),
+    ],
+)
+def test_columns_that_cannot_be_dropped(columns: str, rest: str, dropped: str, code: str, said: str) -> None:
+    error = refused(tables_world(create_table(columns, rest)), f"ALTER TABLE t DROP COLUMN {dropped}")
+    assert (error.code, said in error.message) == (code, True)
+
+
+def test_a_column_keeps_its_name() -> None:
+    error = refused(tables_world(KEYED), "ALTER TABLE t RENAME COLUMN name TO called")
+    assert (error.code, error.hint) == (
+        "RW301",
+        "ALTER TABLE t ADD COLUMN called …, which records fill from then on; "
+        "or a materialized view with name AS called",
+    )
+
+
+def test_columns_of_include_stay() -> None:
+    world = tables_world(create_table("id INT PRIMARY KEY", include="INCLUDE offset AS at"))
+    assert "comes from INCLUDE" in refused(world, "ALTER TABLE t DROP COLUMN at").message
+
+
 def sink(how: str, of: str = "t") -> str:
     return (
         f"CREATE SINK k FROM {of} WITH (connector = 'kafka', topic = 'new', properties.bootstrap.server = '{HERE}') "
@@ -364,7 +452,8 @@ def test_a_table_that_is_loaded_as_a_whole_is_renamed_and_loses_its_connector_to
     world = refreshable_world()
     world.run("ALTER TABLE t RENAME TO u")
     assert state(world, "u").name == "u"
-    assert "loaded as a whole" in refused(world, "ALTER TABLE u ADD COLUMN a INT").message
+    for what in ("ADD COLUMN a INT", "DROP COLUMN a"):
+        assert "loaded as a whole" in refused(world, f"ALTER TABLE u {what}").message
     world.run("ALTER TABLE u DROP CONNECTOR")
     assert not world.snapshot.all("refresh")
     assert list(desired_jobs(world.snapshot)) == []

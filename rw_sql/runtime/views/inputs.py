@@ -62,7 +62,7 @@ def require_input(context: Context, given: ViewInput) -> DeltaTable:
 def require_columns(context: Context, given: ViewInput) -> None:
     """Raises StalledError where a log or table lacks columns that were added to it: its job adds them first."""
     known = {column.name for column in DeltaTable(path_of(context.warehouse, given)).schema().fields}
-    if not known.issuperset(given.columns):
+    if not known.issuperset(given.stored):
         raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} has added columns")
 
 
@@ -87,7 +87,8 @@ def input_frame(
         frame = frame.where("_rw_error IS NULL")
         if given.history and table is None:
             frame = _live_rows(spark, frame, History.from_text(given.history).guarded)
-        frame = frame.select(*(f"`{name}`" for name in given.columns))
+    if given.kind in ("source", "table"):
+        frame = frame.select(*_quoted(given.columns))
     return frame if given.watermark is None else frame.withWatermark(*given.watermark)
 
 

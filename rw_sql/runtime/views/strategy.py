@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from rw_sql.runtime.output import as_stored
 from rw_sql.runtime.views.inputs import BATCH_BYTES, UNLIMITED, input_frame, path_of
 from rw_sql.syntax.maintained import KEEP
 
@@ -69,7 +70,7 @@ class ViewRun:
         schema = self.schema
         if KEEP in rows.column_names:
             schema = schema.append(pa.field(KEEP, pa.bool_()))
-        return rows.select(schema.names).cast(schema)
+        return as_stored(rows, schema)
 
 
 class Strategy(Protocol):
