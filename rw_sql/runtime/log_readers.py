@@ -1,7 +1,8 @@
 """How far those who read a table have come: what they have not read yet must stay.
 
 A view or sink tells by its checkpoint: the first version of the table that it, started again, asks for. It is the one
-of the batch before the newest, since Spark reads that again when a query starts.
+of the batch before the newest, since Spark reads that again when a query starts. A view that is computed again from its
+inputs' rows reads them as they were just before that.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Maintenance
     from rw_sql.plan.desired import SinkSpec
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.storage import Warehouse
@@ -45,30 +47,36 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
     """Those views and sinks of the catalog that read an object's table."""
     newest = latest_version(warehouse, table)
     found = []
-    for name, kind, checkpoint, began_ms in _queries_on(warehouse, snapshot, object_id):
+    for record, checkpoint, began_ms in _queries_on(warehouse, snapshot, object_id):
         versions = planned_versions_of(warehouse, checkpoint, table_id)
         since = began_ms
         if versions:
             # Cleaned away: longer ago than anybody would wait for.
             since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
-        found.append(Reader(name=name, kind=kind, needs=min(versions, default=None), waits_since_ms=since))
+        needs = _needs(versions, record.maintenance if isinstance(record, MaterializedViewRecord) else None)
+        found.append(Reader(name=record.name, kind=record.kind, needs=needs, waits_since_ms=since))
     return found
 
 
-def _queries_on(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> Iterator[tuple[str, str, str, int | None]]:
-    """What reads an object: name, kind, checkpoint and since when. A view that is being made anew reads it twice."""
+def _needs(versions: list[int], maintenance: Maintenance | None) -> int | None:
+    """The first version that a query with these :func:`planned_versions_of` needs, None where it has none of them."""
+    is_recomputed = maintenance is not None and maintenance.is_recomputed
+    return max(0, min(versions) - is_recomputed) if versions else None
+
+
+def _queries_on(
+    warehouse: Warehouse, snapshot: Snapshot, object_id: int
+) -> Iterator[tuple[MaterializedViewRecord | SinkRecord, str, int | None]]:
+    """What reads an object: record, checkpoint and since when. A view that is being made anew reads it twice."""
     for record in (*snapshot.kept, *snapshot.all("sink")):
         if isinstance(record, MaterializedViewRecord) and object_id in record.inputs:
-            checkpoint = warehouse.view_checkpoint(record.id, record.generation)
-            yield record.name, record.kind, checkpoint, record.created_at_ms
+            yield record, warehouse.view_checkpoint(record.id, record.generation), record.created_at_ms
         elif isinstance(record, SinkRecord) and object_id in record.inputs:
-            checkpoint = warehouse.sink_checkpoint(record.id, record.generation)
-            yield record.name, record.kind, checkpoint, record.created_at_ms
+            yield record, warehouse.sink_checkpoint(record.id, record.generation), record.created_at_ms
     for rebuild in snapshot.all("rebuild"):
         view = snapshot.get(rebuild.view_id) if isinstance(rebuild, RebuildRecord) else None
         if isinstance(rebuild, RebuildRecord) and isinstance(view, MaterializedViewRecord) and object_id in view.inputs:
-            checkpoint = warehouse.view_checkpoint(view.id, rebuild.generation)
-            yield view.name, view.kind, checkpoint, rebuild.created_at_ms or None
+            yield view, warehouse.view_checkpoint(view.id, rebuild.generation), rebuild.created_at_ms or None
 
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
@@ -111,7 +119,8 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
         if newest < 0 or not warehouse.list_names(f"{checkpoint}/offsets"):
             continue
         versions = planned_versions_of(warehouse, checkpoint, str(DeltaTable(path).metadata().id))
-        needs = min(versions, default=newest + 1)
+        needs = _needs(versions, spec.maintenance if isinstance(spec, ViewSpec) else None)
+        needs = newest + 1 if needs is None else needs
         oldest = min(commit_versions(warehouse, path), default=0)
         if needs < oldest and needs <= newest:
             name = quoted(spec.name)

@@ -16,7 +16,14 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, RebuildRecord, SourceRecord
+from rw_sql.metastore.records import (
+    Maintenance,
+    MaterializedViewRecord,
+    Operation,
+    PutObject,
+    RebuildRecord,
+    SourceRecord,
+)
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.decode import BUCKET, ERROR, OFFSET, SPLIT
@@ -115,7 +122,7 @@ class TendedLog:
             self.end += rows
             self.batch += 1
 
-    def view(self, name: str, created_at_ms: int = 0) -> MaterializedViewRecord:
+    def view(self, name: str, created_at_ms: int = 0, strategy: str = "") -> MaterializedViewRecord:
         """A view of the catalog that reads the log."""
         record = MaterializedViewRecord(
             id=self.context.metastore.snapshot().next_id,
@@ -125,6 +132,7 @@ class TendedLog:
             schema="",
             inputs=(self.source.id,),
             created_at_ms=created_at_ms,
+            maintenance=Maintenance(strategy=strategy),
         )
         put(self.context.metastore, record)
         return record

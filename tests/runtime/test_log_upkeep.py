@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import RebuildRecord
+from rw_sql.metastore.records import DIFF, RebuildRecord
 from rw_sql.plan.desired import view_spec
 from rw_sql.runtime import faults, log_upkeep, table_files
 from rw_sql.runtime.arrival import last_data_version
@@ -91,6 +91,24 @@ def test_what_everybody_has_read_goes(log: TendedLog) -> None:
     assert log.unexplained() == set()
     assert len(log.on_disk()) < 40
     assert log.pending == []
+
+
+def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: TendedLog) -> None:
+    view = log.view("v", strategy=DIFF)
+    log.append(30)
+    log.turn()
+    compacted = log.output.table.version()
+    # Planned before the small files were put together, and to be done again after a kill.
+    for batch in (0, 1):
+        log.read(view, batch, compacted)
+    for _ in range(3):
+        log.append(30)
+        log.turn()
+    assert log.ids(version=compacted - 1) == list(range(60))
+    for batch in (2, 3):
+        log.read(view, batch, log.output.table.version() + 1)
+    log.turn()
+    assert log.versions()[0] > compacted
 
 
 def test_replaced_files_stay_for_queries_that_have_begun(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
