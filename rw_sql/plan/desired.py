@@ -280,9 +280,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 kind=record.kind,
                 generation=record.generation,
                 columns=columns,
-                stored=tuple(name for name, _ in schema_columns(record.schema))
-                if isinstance(record, TableRecord)
-                else columns,
+                stored=_stored(record) if isinstance(record, TableRecord) else columns,
                 watermark=watermark,
                 keys=record.keys if isinstance(record, MaterializedViewRecord) else (),
                 history=histories.get(record.id, ""),
@@ -291,6 +289,11 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
             )
         )
     return tuple(found)
+
+
+def _stored(table: TableRecord) -> tuple[str, ...]:
+    """The columns that a table's files have, or will have as soon as its job has added them."""
+    return (*(name for name, _ in schema_columns(table.schema)), *table.dropped_columns)
 
 
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:

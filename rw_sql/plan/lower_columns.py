@@ -19,21 +19,20 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
 from rw_sql.plan.definitions import primary_key, source_of_table, table_definition
-from rw_sql.plan.lower_source import drop_with_dependents, nothing, source_record
+from rw_sql.plan.lower_source import nothing, source_record
 from rw_sql.plan.lower_table import table_record
 from rw_sql.plan.names import find_source_of, find_table, spoken
 from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.query_requests import WHOLE, analysis
-from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.refreshes import refresh_of
-from rw_sql.plan.relations import relation_of, schema_columns, seen_columns
+from rw_sql.plan.relations import schema_columns, seen_columns
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, table_columns
 from rw_sql.syntax import render
 from rw_sql.syntax.names import quoted
+from rw_sql.syntax.queries import may_use_column
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -63,7 +62,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
     _require_no_refresh(snapshot, table, statement, "ADD COLUMN")
     column = statement.column
     written = table_definition(table.definition)
-    if statement.if_not_exists and any(known.name == column.name for known in written.columns):
+    if statement.if_not_exists and column.name in (name for name, _ in table_columns(written)):
         return nothing(statement, table.name, f'column "{column.name}" already exists')
     _check_column(column)
     if column.name.lower() in (gone.lower() for gone in table.dropped_columns):
@@ -99,6 +98,13 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
         if statement.if_exists and statement.column not in known_names:
             return nothing(statement, table.name, f'column "{statement.column}" does not exist')
         raise _no_such_column(statement, table, known_names)
+    if written.format is not None and written.format.encode == "CSV":
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'column "{column.name}" cannot be dropped: the fields of CSV are told by their places',
+            span=statement.name.span,
+            hint="leave it: views that name their columns do not see it",
+        )
     definition = replace(written, columns=tuple(known for known in written.columns if known is not column))
     _check_unused(statement, table, written, definition)
     renews_source = column.generated is None
@@ -110,34 +116,19 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
             INVALID_DEFINITION,
             f'column "{column.name}" of table "{table.name}" is used in its definition: {error.message}',
             span=statement.name.span,
-            hint="drop first what is computed of it; SHOW CREATE TABLE tells what",
+            hint="what is computed of it, and its watermark, would have nothing to go by: SHOW CREATE TABLE tells what",
         ) from error
-    using = yield from _using(snapshot, after(snapshot, tuple(changes)), table)
-    if using and not statement.is_cascade:
+    using = _using(snapshot, table, column.name)
+    if using:
+        names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using)
         raise SqlError(
             DEPENDENTS_EXIST,
-            f'cannot drop column "{column.name}" of table "{table.name}" because other objects use it: '
-            + ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using),
+            f'cannot drop column "{column.name}" of table "{table.name}" because other objects use it: {names}',
             span=statement.name.span,
-            hint="drop them first, or use DROP COLUMN … CASCADE, which drops them and what depends on them",
+            hint="drop them first; CASCADE drops none here, since only names in their queries tell that they use it",
         )
-    span = statement.name.span
-    found = [
-        drop for user in using for drop in drop_with_dependents(snapshot, user.id, user.kind, user.name, span, True)
-    ]
-    drops = tuple(dict.fromkeys(drop for drop in found if isinstance(drop, DropObject)))
-    ids = [drop.id for drop in drops]
-    gone = [record for record in map(snapshot.get, ids) if isinstance(record, MaterializedViewRecord | SinkRecord)]
-    plan = _plan(
-        statement,
-        snapshot,
-        table,
-        "DROP COLUMN",
-        [*drops, *forget_fragments(snapshot, ids), *changes],
-        f"column {column.name} dropped: records' values of it are left out from now on",
-    )
-    dropped = (ObjectChange(object=record.name, change="DROPPED", detail=spoken(record.kind)) for record in gone)
-    return replace(plan, changes=(*dropped, *plan.changes))
+    detail = f"column {column.name} dropped: records' values of it are left out from now on"
+    return _plan(statement, snapshot, table, "DROP COLUMN", changes, detail)
 
 
 def refuse_rename_column(statement: AlterTableRenameColumn) -> Asking[Plan]:
@@ -181,12 +172,14 @@ def _no_such_column(statement: AlterTableDropColumn, table: TableRecord, known: 
 def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: CreateTable, left: CreateTable) -> None:
     """Raises SqlError where the column tells which rows are one, or nothing would be left of the source."""
     name, of_table = statement.column, f'table "{table.name}"'
-    is_required = any(field["name"] == name and not field["nullable"] for field in json.loads(table.schema)["fields"])
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
         (name in written.version_columns, f'column "{name}" tells the versions of the rows of {of_table}'),
         (not source_of_table(left).columns, f'column "{name}" is the only one that {of_table} has of records'),
-        (is_required, f'column "{name}" cannot be NULL in the files of {of_table}, which an older version has made'),
+        (
+            name in _required(table.schema),
+            f'column "{name}" cannot be NULL in the files of {of_table}, made by an older version',
+        ),
     )
     for is_so, what in refused:
         if is_so:
@@ -196,6 +189,11 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
                 span=statement.name.span,
                 hint="make another table without it, and move views and sinks there",
             )
+
+
+def _required(schema: str) -> frozenset[str]:
+    """The columns that cannot be NULL in a table's files: those of older versions' tables that have a DEFAULT."""
+    return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 
 def _redefined(
@@ -210,11 +208,15 @@ def _redefined(
         changes.append(PutObject(record=source))
     made = yield from table_record(after(snapshot, tuple(changes)), source, definition, table.dialect)
     had, has = ({name for name, _ in schema_columns(schema)} for schema in (table.schema, made.schema))
+    required = _required(table.schema)
+    fields = json.loads(made.schema)["fields"]
+    shape = [{**field, "nullable": field["name"] not in required} for field in fields]
     kept = tuple((name, since) for name, since in table.added_columns if name in has)
     record = replace(
         made,
         id=table.id,
         generation=table.generation,
+        schema=json.dumps({"type": "struct", "fields": shape}),
         created_at_ms=table.created_at_ms,
         has_change_feed=table.has_change_feed,
         added_columns=(*kept, *((name, snapshot.next_id) for name in has - had)),
@@ -223,26 +225,27 @@ def _redefined(
     return [*changes, PutObject(record=record)]
 
 
-def _using(snapshot: Snapshot, then: Snapshot, table: TableRecord) -> Asking[list[ObjectRecord]]:
-    """The views and sinks right above a table that would have other columns, or none, after it lost one."""
-    found: list[ObjectRecord] = []
-    for record in snapshot.readers_of(table.id):
-        inputs = [known for known in map(then.get, record.inputs) if known is not None]
-        relations = tuple(replace(relation_of(known), columns=seen_columns(known, record.id)) for known in inputs)
-        wanted = [name for name, _ in schema_columns(record.schema)]
-        if record.query:
-            made = yield from analysis(record.query, relations, form=WHOLE)
-            left = [name for name, _ in schema_columns(made.schema)] if made.refusal is None else []
-        else:
-            left = [name for relation in relations for name, _ in relation.columns if name in wanted]
-        if left != wanted:
-            found.append(record)
-    return found
+def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
+    """The views and sinks right above a table that may use one of its columns.
+
+    A query counts where it names the column, as one of any relation: what it would mean without it is not asked.
+    """
+    return tuple(
+        record
+        for record in snapshot.readers_of(table.id)
+        if column in (name for name, _ in seen_columns(table, record.id))
+        and (
+            may_use_column(record.query, column)
+            if record.query
+            else column in (name for name, _ in schema_columns(record.schema))
+        )
+    )
 
 
 def _plan(
     statement: Statement, snapshot: Snapshot, table: TableRecord, kind: str, changes: list[Change], detail: str
 ) -> Plan:
+    readers = [record.id for record in snapshot.readers_of(table.id) if isinstance(record, MaterializedViewRecord)]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
@@ -253,7 +256,7 @@ def _plan(
             changes=tuple(changes),
         ),
         changes=(ObjectChange(object=table.name, change="ALTERED", detail=detail),),
-        affected=tuple(id_ for id_ in (table.source_id, table.id) if id_ is not None),
+        affected=tuple(id_ for id_ in (table.source_id, table.id, *readers) if id_ is not None),
     )
 
 

@@ -18,6 +18,7 @@ from rw_sql.metastore.records import (
     SecretRecord,
     SinkRecord,
     SourceRecord,
+    TableRecord,
     UnassignSplits,
 )
 from rw_sql.metastore.refresh_records import RefreshRecord
@@ -97,6 +98,8 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.add(source_id)
             case MaterializedViewRecord(id=id_, inputs=inputs) | SinkRecord(id=id_, inputs=inputs):
                 ids.update(inputs, (id_,))
+                if isinstance(record, TableRecord):  # its columns are seen above it
+                    ids.update(reader.id for reader in snapshot.readers_of(id_))
             case RebuildRecord(view_id=view_id):
                 ids.add(view_id)
             case RefreshRecord(table_id=table_id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -11,16 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class _Pauses:
-    """How many threads want the collector to rest, and whether it was on when the first of them came."""
+MOST_SECONDS = 5.0
+"""How long the collector rests at most where blocks of several threads overlap, or one waits for an upstream."""
+
+
+class _Rest:
+    """How many threads want the collector to rest, and since when it does; None while it runs, or was off before."""
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.count = 0
-        self.was_enabled = False
+        self.wanted = 0
+        self.since: float | None = None
 
 
-_PAUSES = _Pauses()
+_REST = _Rest()
 
 
 @contextmanager
@@ -28,18 +33,24 @@ def collector_resting() -> Iterator[None]:
     """Nothing is collected in this process within the block, and as before after it.
 
     A plan for thousands of splits makes so many objects that stay that the collector walks all the process's, and finds
-    nothing: about a fifth of the time of an INJECT into 10,000 splits. For blocks of a second or so, since other
-    threads' garbage waits as well.
+    nothing: about a fifth of the time of an INJECT into 10,000 splits.
     """
-    with _PAUSES.lock:
-        if _PAUSES.count == 0:
-            _PAUSES.was_enabled = gc.isenabled()
+    with _REST.lock:
+        if _REST.wanted == 0 and gc.isenabled():
+            _REST.since = time.monotonic()
             gc.disable()
-        _PAUSES.count += 1
+        _REST.wanted += 1
+        _end_long_rest()
     try:
         yield
     finally:
-        with _PAUSES.lock:
-            _PAUSES.count -= 1
-            if _PAUSES.count == 0 and _PAUSES.was_enabled:
-                gc.enable()
+        with _REST.lock:
+            _REST.wanted -= 1
+            _end_long_rest()
+
+
+def _end_long_rest() -> None:
+    since = _REST.since
+    if since is not None and (_REST.wanted == 0 or time.monotonic() - since > MOST_SECONDS):
+        _REST.since = None
+        gc.enable()

@@ -60,8 +60,10 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
 
 def _needs(versions: list[int], maintenance: Maintenance | None) -> int | None:
     """The first version that a query with these :func:`planned_versions_of` needs, None where it has none of them."""
+    if not versions:
+        return None
     is_recomputed = maintenance is not None and maintenance.is_recomputed
-    return max(0, min(versions) - is_recomputed) if versions else None
+    return max(0, min(*versions, versions[-1] - is_recomputed))
 
 
 def _queries_on(

@@ -66,6 +66,21 @@ def repeated_tables(query: str) -> frozenset[str]:
     return frozenset(name for name in names if names.count(name) > 1)
 
 
+def may_use_column(query: str, column: str) -> bool:
+    """Whether a query may use a column of what it reads: it names one so, in whatever case, or says ``*``.
+
+    A ``*`` within count() names none. The query must have been parsed before.
+    """
+    from sqlglot import exp
+
+    tree = _tree(query)
+    if any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
+        return True
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        return True
+    return column.lower() in (name.name.lower() for name in tree.find_all(exp.Identifier))
+
+
 def _references(tree: exp.Expr) -> list[str]:
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope

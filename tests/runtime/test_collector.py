@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rw_sql.runtime import collector
 from rw_sql.runtime.collector import collector_resting
 
 
@@ -23,6 +24,16 @@ def test_it_rests_until_the_last_block_ends() -> None:
         with collector_resting():
             assert not gc.isenabled()
         assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_it_does_not_rest_long_where_somebody_always_wants_it_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.enable()
+    monkeypatch.setattr(collector, "MOST_SECONDS", 0.0)
+    with collector_resting():
+        with collector_resting():
+            assert gc.isenabled()
+        assert gc.isenabled()
     assert gc.isenabled()
 
 

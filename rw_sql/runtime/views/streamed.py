@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from rw_sql.metastore.records import SIGNED
-from rw_sql.plan.relations import relation_of
+from rw_sql.plan.relations import seen_columns
 from rw_sql.runtime.delta_log import added_rows, read_actions
 from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.output import LARGE_ROWS, SMALL_ROWS
@@ -104,7 +104,7 @@ def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
         record = snapshot.get(given.id)
         if record is None:
             raise StalledError("the catalog has moved on")
-        columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*relation_of(record).columns, *signs))
+        columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen_columns(record, spec.view_id), *signs))
         spark.range(0).selectExpr(*columns).createOrReplaceTempView(given.name)
     frame = spark.sql(spec.query)
     if KEEP in frame.columns:
