@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.errors import CANNOT_REFRESH, INVALID_EXPRESSION, SqlError
+from rw_sql.errors import CANNOT_REFRESH, INVALID_EXPRESSION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import (
     KEYED,
     DropObject,
@@ -27,7 +27,7 @@ from rw_sql.plan.definitions import (
     source_of_table,
     table_definition,
 )
-from rw_sql.plan.desired import order_columns, reader_fragment
+from rw_sql.plan.desired import order_columns, reader_fragment, view_job
 from rw_sql.plan.lower_refreshable import lower_create_refreshable, refresh_options
 from rw_sql.plan.lower_source import (
     begin_reading,
@@ -43,7 +43,7 @@ from rw_sql.plan.query_requests import WHOLE, analysis
 from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.refreshes import refresh_of
 from rw_sql.plan.relations import nullable_schema, relation_of
-from rw_sql.plan.requests import Asking
+from rw_sql.plan.requests import Asking, job_statuses
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, table_columns
 from rw_sql.syntax import parse_statement, render, spark_type
@@ -207,9 +207,17 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
 
 def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot) -> Asking[Plan]:
     """ALTER TABLE … DROP CONNECTOR: the source goes, the rows and what reads them stay."""
-    yield from ()
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
+    status = (yield from job_statuses()).get(view_job(table.id))
+    if table.added_columns and status is not None and status.state == "STALLED":
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"the job of table '{table.name}' stands still, and may not have given it its new columns yet: "
+            f"{status.reason}",
+            span=statement.name.span,
+            hint=f"RESUME SOURCE {quoted(table.name)} if it is paused, then again; SHOW JOBS tells what it waits for",
+        )
     written = table_definition(table.definition)
     included = tuple(_as_column(source.connector, column) for column in written.include)
     definition = replace(written, columns=(*written.columns, *included), include=(), options=(), format=None)

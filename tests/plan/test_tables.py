@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.plan.definitions import definition_of, source_of_table, table_definition
 from rw_sql.plan.desired import IngestSpec, SinkSpec, ViewSpec, desired_jobs
@@ -317,6 +318,15 @@ def test_add_column_gives_it_to_both() -> None:
     assert world.answers("ALTER TABLE t ADD COLUMN IF NOT EXISTS name INT") == [
         ("NOTHING", 'column "name" already exists')
     ]
+
+
+def test_a_connector_stays_until_the_table_has_its_new_columns() -> None:
+    world = tables_world(KEYED, "PAUSE SOURCE t", "ALTER TABLE t ADD COLUMN n INT")
+    waiting = JobStatus(job="mv-2", object_id=2, state="STALLED", reason="WAITING until the job of source t has added")
+    world.jobs["mv-2"] = waiting
+    assert "its new columns yet" in refused(world, "ALTER TABLE t DROP CONNECTOR").message
+    world.jobs["mv-2"] = replace(waiting, state="RUNNING", reason="")
+    world.run("ALTER TABLE t DROP CONNECTOR")
 
 
 @pytest.mark.parametrize(
