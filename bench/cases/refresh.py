@@ -27,6 +27,9 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "4",
+    # What stages have read is summed up from the status store, which forgets the oldest of more than a thousand.
+    "spark.ui.retainedStages": "100000",
+    "spark.ui.retainedJobs": "100000",
 }
 _DIFFER = "1 % of the rows changed, 0.5 % gone, 0.5 % new"
 _DEPENDENTS = {
