@@ -87,7 +87,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
 
 
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … DROP COLUMN: of both definitions; refused while views or sinks use it, unless CASCADE."""
+    """ALTER TABLE … DROP COLUMN: of both definitions; refused while views or sinks may use it."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     _require_no_refresh(snapshot, table, statement, "DROP COLUMN")

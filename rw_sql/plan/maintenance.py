@@ -19,15 +19,20 @@ from rw_sql.metastore.records import (
 from rw_sql.plan.names import spoken
 from rw_sql.plan.query_requests import UPSERT as AS_UPSERT
 from rw_sql.plan.query_requests import WHOLE, QueryAnalysis, Relation, analysis
-from rw_sql.plan.relations import changes_rows, hidden_columns, nullable_schema, relation_of, schema_columns
+from rw_sql.plan.relations import (
+    changes_rows,
+    hidden_columns,
+    nullable_fields,
+    nullable_schema,
+    relation_of,
+    schema_columns,
+)
 from rw_sql.plan.requests import Asking
 from rw_sql.syntax.maintained import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query_trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
 from rw_sql.syntax.signed import SIGN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.syntax.maintained import Form, ViewQuery
 
@@ -261,10 +266,5 @@ def _fitted(
     return Maintained(
         schema=nullable_schema(whole.schema),
         keys=form.keys if keys is None else keys,
-        maintenance=replace(maintenance, hidden=_schema(added) if added else ""),
+        maintenance=replace(maintenance, hidden=nullable_fields(added) if added else ""),
     )
-
-
-def _schema(fields: Iterable[dict[str, object]]) -> str:
-    """A Spark schema in which every column may be null: of a row that leaves only the keys are known."""
-    return json.dumps({"type": "struct", "fields": [{**field, "nullable": True} for field in fields]})

@@ -10,6 +10,8 @@ from rw_sql.plan.definitions import definition_of, source_columns, source_waterm
 from rw_sql.plan.query_requests import Relation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rw_sql.metastore.records import ObjectRecord
 
 
@@ -64,7 +66,11 @@ def _ddl(kind: object) -> str:
 
 def nullable_schema(schema: str) -> str:
     """A Spark schema in JSON in which every column may be null: of a row that leaves only the keys are known."""
-    fields = json.loads(schema)["fields"]
+    return nullable_fields(json.loads(schema)["fields"])
+
+
+def nullable_fields(fields: Iterable[dict[str, object]]) -> str:
+    """As :func:`nullable_schema`, of a schema's fields."""
     return json.dumps({"type": "struct", "fields": [{**field, "nullable": True} for field in fields]})
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 MOST_SECONDS = 5.0
-"""How long the collector rests at most where blocks of several threads overlap, or one waits for an upstream."""
+"""After so long the next block that begins or ends lets the collector run, where those of several threads overlap."""
 
 
 class _Rest:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp, parse_one
 
 from rw_sql.plan.query_requests import QueryAnalysis
+from rw_sql.syntax import parse_statement, render
 from tests.plan.canned import HERE, CannedWorld
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ def create_table(
         f"CREATE TABLE {name} ({columns}) {after} {include} WITH (connector = 'kafka', topic = '{topic}', "
         f"properties.bootstrap.server = '{at}') FORMAT PLAIN ENCODE JSON"
     )
+
+
+KEYED = create_table("id INT PRIMARY KEY, name VARCHAR")
 
 
 def tables_world(*texts: str) -> CannedWorld:
@@ -74,3 +78,35 @@ def source(world: CannedWorld, name: str = "t") -> SourceRecord:
     record = world.snapshot.find("source", name)
     assert record is not None
     return record
+
+
+def shown(world: CannedWorld, kind: str) -> str:
+    """What SHOW CREATE says of ``t``."""
+    plan = world.plan(f"SHOW CREATE {kind} t")
+    assert plan.table is not None
+    return str(plan.table.rows[0][1])
+
+
+def both_are_true(world: CannedWorld) -> None:
+    """SHOW CREATE TABLE and SHOW CREATE SOURCE make the same two objects in an empty catalog."""
+    of_table, of_source = parse_statement(shown(world, "TABLE")), parse_statement(shown(world, "SOURCE"))
+    assert render(of_table) == table(world).definition
+    assert render(of_source) == source(world).definition
+    connections = [connection.definition for connection in world.snapshot.all("connection")]
+    anew = tables_world(*connections)
+    anew.topics, anew.silent = dict(world.topics), set(world.silent)
+    anew.run(shown(world, "TABLE"))
+    assert (source(anew).definition, source(anew).options) == (source(world).definition, source(world).options)
+    assert table(anew).definition == table(world).definition
+    alone = tables_world(*connections)
+    alone.topics, alone.silent = dict(world.topics), set(world.silent)
+    alone.run(shown(world, "SOURCE"))
+    assert source(alone).definition == source(world).definition
+
+
+def sink(how: str, of: str = "t") -> str:
+    """A CREATE SINK into Kafka."""
+    return (
+        f"CREATE SINK k FROM {of} WITH (connector = 'kafka', topic = 'new', properties.bootstrap.server = '{HERE}') "
+        f"FORMAT {how} ENCODE JSON"
+    )
