@@ -97,6 +97,8 @@ def _main(task: dict[str, Any]) -> None:
 
     backfill.CHUNK_RECORDS = task["chunk"]
     _note_reads(Path(task["folder"]) / "read.jsonl")
+    # Before the jobs go on: they may be through their history when the first statement is told.
+    faults.arm(task["point"], "both")
     spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
     if spark.sql("SHOW SOURCES").count() == 0:
         spark.sql(
@@ -104,7 +106,6 @@ def _main(task: dict[str, Any]) -> None:
             f"properties.bootstrap.server = '{task['bootstrap']}', scan.startup.mode = 'latest') "
             "FORMAT PLAIN ENCODE JSON"
         )
-    faults.arm(task["point"], "both")
     spark.sql("SET background_ddl = true")
     begin = "WITH (scan.startup.mode = 'earliest')"
     made = {row[0] for row in spark.sql("SHOW MATERIALIZED VIEWS").collect()}

@@ -122,10 +122,11 @@ def _main(task: dict[str, Any]) -> None:
     import rw_sql
     from rw_sql.runtime import faults
 
+    # Before the jobs go on: they may have read all there is when the first statement is told.
+    faults.arm(task["point"], "both")
     spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
     spark.sql("SET statement_timeout = '240s'")
     made = {row[2] for row in spark.sql("SHOW JOBS").collect()}
-    faults.arm(task["point"], "both")
     for name, statement in (
         (
             "t",
