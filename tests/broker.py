@@ -14,13 +14,13 @@ import pytest
 from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerInfo]:
-    """A broker on a free port with its data in a temporary folder."""
-    yield from _running(tmp_path_factory, "broker")
+    """A broker on a free port with its data in a temporary folder. Compacted topics are cleaned at once."""
+    yield from _running(tmp_path_factory, "broker", {"log.cleaner.backoff.ms": "200"})
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,9 @@ def topic_name(request: pytest.FixtureRequest) -> str:
     return f"{readable}.{uuid.uuid4().hex[:8]}"
 
 
-def _running(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[BrokerInfo]:
+def _running(
+    tmp_path_factory: pytest.TempPathFactory, name: str, extra: Mapping[str, str] | None = None
+) -> Iterator[BrokerInfo]:
     folder = tmp_path_factory.mktemp(name)
-    yield start_broker(folder, port=0)
+    yield start_broker(folder, port=0, extra=extra or {})
     stop_broker(folder)

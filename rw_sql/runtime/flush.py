@@ -17,6 +17,7 @@ from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.arrival import Ends
 from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.ingest import DISCOVERING
+from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.positions import read_positions
 from rw_sql.runtime.readers.positions import read_fragment_positions
 from rw_sql.runtime.views.inputs import WAITING
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 2.0
+_GRACE_MS = 5_000
+"""A job that stalled only now is waited for so long: most of them are back at their first or second try."""
+
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
 _PAUSED = "paused, not waited for"
@@ -42,6 +46,8 @@ def flush(
     context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
 ) -> tuple[ObjectChange, ...]:
     """Waits; paused and stalled jobs are named, not waited for. Raises SqlError NOT_APPLIED_YET after ``timeout``.
+
+    A job counts as stalled once it has been for some seconds.
 
     ``discover_now`` asks the owner in this process to take up a source's new splits; one elsewhere does so by itself.
     """
@@ -79,7 +85,12 @@ def _wait(context: Context, is_done: Callable[[], bool], deadline: float, what: 
 
 def _stalled(context: Context, job: str) -> JobStatus | None:
     status = context.metastore.runtime.job_statuses().get(job)
-    return status if status is not None and status.state == "STALLED" else None
+    return status if status is not None and is_given_up(status, now_ms()) else None
+
+
+def is_given_up(status: JobStatus, at_ms: int) -> bool:
+    """Whether FLUSH passes over a job that has this status."""
+    return status.state == "STALLED" and at_ms - status.updated_ms >= _GRACE_MS
 
 
 def _flush_source(

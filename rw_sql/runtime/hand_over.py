@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import StalledError
+from rw_sql.runtime.spark_sessions import JOB_SETTINGS, SHUFFLE_PARTITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,9 +32,11 @@ def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
 def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int) -> None:
     """Makes a checkpoint whose one batch ends before a version of a table: a new query without state begins there.
 
-    Spark takes no version that does not exist yet as a start.
+    Spark takes no version that does not exist yet as a start. It asks every batch for its shuffle partitions where the
+    one after it was planned and not finished, and fails at each start where one does not tell them.
     """
-    times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
+    conf = {SHUFFLE_PARTITIONS: JOB_SETTINGS[SHUFFLE_PARTITIONS]}
+    times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
     warehouse.write_text(f"{checkpoint}/metadata", json.dumps({"id": str(uuid.uuid4())}))
     warehouse.write_text(f"{checkpoint}/commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
     # Last: with it the checkpoint counts, and what a kill before it has left behind is written again.

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
 JOB_SETTINGS = {
     # Few files and few state stores: a batch of a stream on one machine pays for each.
-    "spark.sql.shuffle.partitions": "2",
+    SHUFFLE_PARTITIONS: "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.streaming.noDataProgressEventInterval": "60s",
     "spark.sql.streaming.metricsEnabled": "false",

@@ -62,7 +62,8 @@ class KilledHistory:
         assert status == 0, f"the last process ended with {status}\n{self.lives.said()}"
         found = json.loads((self.folder / "found.json").read_text())
         expected = Counter(str(number) for number in range(self.records + 10))
-        assert Counter(found["appended"]) == expected, _differences(Counter(found["appended"]), expected)
+        appended = Counter(found["appended"])
+        assert appended == expected, f"{_differences(appended, expected)}\n{self.lives.said()}"
         counted = Counter(number % GROUPS for number in range(self.records + 10))
         assert {int(group): n for group, n in found["counted"].items()} == counted
         read = sum(json.loads(line) for line in (self.folder / "read.jsonl").read_text().splitlines())
@@ -117,7 +118,8 @@ def _main(task: dict[str, Any]) -> None:
             spark.sql(f"CREATE MATERIALIZED VIEW {view} {begin} AS {query}")
     spark.sql("WAIT")
     spark.sql("SET statement_timeout = '120s'")
-    spark.sql("FLUSH")
+    # Tells of a job that was not waited for.
+    print([tuple(row) for row in spark.sql("FLUSH").collect()], flush=True)
     found = {
         "appended": [str(row[0]) for row in spark.sql("SELECT id FROM appended").collect()],
         "counted": {row[0]: row[1] for row in spark.sql("SELECT grp, n FROM counted").collect()},

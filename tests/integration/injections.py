@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, delete_topic, produce
 from rw_sql.plan.offset_files import write_offsets
+from tests.plain_consumer import bounds_of, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -218,41 +219,11 @@ class MovedSource:
 
     def bounds(self) -> dict[int, tuple[int, int]]:
         """What each partition holds, as the broker tells it now."""
-        from rw_sql.connectors.kafka_admin import look
-
-        found = look({"bootstrap.servers": self.bootstrap}, [self.topic], timeout=20, is_read_committed=False)
-        assert found.error is None, found.error
-        return {int(split.rpartition(":")[2]): (seen.start, seen.end) for split, seen in found.splits.items()}
+        return bounds_of(self.bootstrap, self.topic)
 
     def present(self) -> dict[int, list[int]]:
         """The offsets that are records, as a plain consumer reads them: none of aborted transactions, as the source."""
-        import confluent_kafka as ck
-
-        bounds = self.bounds()
-        consumer = ck.Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "plain",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 20,
-            }
-        )
-        found: dict[int, list[int]] = {part: [] for part in bounds}
-        consumer.assign([ck.TopicPartition(self.topic, part, start) for part, (start, _) in bounds.items()])
-        waiting = set(bounds)
-        deadline = time.monotonic() + 60
-        while waiting:
-            assert time.monotonic() < deadline
-            for message in consumer.consume(1000, 0.1):
-                part = int(message.partition() or 0)
-                if message.error() is not None:
-                    waiting.discard(part)
-                elif part in waiting:
-                    found[part].append(int(message.offset() or 0))
-        consumer.close()
-        return found
+        return offsets_of(self.bootstrap, self.topic)
 
     # The source.
 
