@@ -24,6 +24,13 @@ _NO_MADE_CODE = {
 FEW_ROWS = {**SPARK_SETTINGS, **_NO_MADE_CODE}
 """For sessions whose statements see some hundred rows each."""
 
+_MANY = 100_000
+
+
+def settings_for(rows: int) -> dict[str, str]:
+    """The settings of a session whose statements see so many rows."""
+    return FEW_ROWS if rows < _MANY else SPARK_SETTINGS
+
 
 def java_properties() -> str:
     """What of it a JVM can be told before it starts: so it reaches the servers, shells and scripts that tests start."""

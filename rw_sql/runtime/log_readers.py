@@ -1,8 +1,9 @@
 """How far those who read a table have come: what they have not read yet must stay.
 
 A view or sink tells by its checkpoint: the first version of the table that it, started again, asks for. It is the one
-of the batch before the newest, since Spark reads that again when a query starts. A view that is computed again from its
-inputs' rows reads them as they were just before that.
+of the batch before the newest, since Spark reads that again when a query starts. After its first batch a query asks for
+the version before that batch's end, and one that reads a change feed from a version on for that one. A view that is
+computed again from its inputs' rows reads them as they were just before.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, SinkRecord
-from rw_sql.plan.desired import ViewSpec
+from rw_sql.plan.desired import SinkSpec, ViewSpec
 from rw_sql.runtime.delta_log import commit_versions, latest_version, read_actions
 from rw_sql.runtime.job import StalledError
+from rw_sql.runtime.progress import newest_planned
 from rw_sql.syntax.names import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Maintenance
-    from rw_sql.plan.desired import SinkSpec
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.storage import Warehouse
 
@@ -53,17 +53,33 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
         if versions:
             # Cleaned away: longer ago than anybody would wait for.
             since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
-        needs = _needs(versions, record.maintenance if isinstance(record, MaterializedViewRecord) else None)
+        needs = _needs(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
         found.append(Reader(name=record.name, kind=record.kind, needs=needs, waits_since_ms=since))
     return found
 
 
-def _needs(versions: list[int], maintenance: Maintenance | None) -> int | None:
-    """The first version that a query with these :func:`planned_versions_of` needs, None where it has none of them."""
+def _needs(
+    versions: list[int],
+    reader: MaterializedViewRecord | SinkRecord | ViewSpec | SinkSpec,
+    input_id: int,
+    *,
+    is_first: bool,
+) -> int | None:
+    """The first version that a query with these :func:`planned_versions_of` needs, None where it has none of them.
+
+    ``is_first``: it has planned one batch and no other.
+    """
     if not versions:
         return None
-    is_recomputed = maintenance is not None and maintenance.is_recomputed
-    return max(0, min(*versions, versions[-1] - is_recomputed))
+    needed = [*versions]
+    if isinstance(reader, MaterializedViewRecord | ViewSpec) and reader.maintenance.is_recomputed:
+        needed.append(versions[-1] - 1)
+    if is_first:
+        # Delta is asked for what came before the end of the batch, by the snapshot before it.
+        needed.append(min(versions) - 1)
+        if isinstance(reader, SinkRecord | SinkSpec):
+            needed += [version for id_, version in reader.starts if id_ == input_id and version >= 0]
+    return max(0, min(needed))
 
 
 def _queries_on(
@@ -121,16 +137,15 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
         if newest < 0 or not warehouse.list_names(f"{checkpoint}/offsets"):
             continue
         versions = planned_versions_of(warehouse, checkpoint, str(DeltaTable(path).metadata().id))
-        needs = _needs(versions, spec.maintenance if isinstance(spec, ViewSpec) else None)
-        needs = newest + 1 if needs is None else needs
+        needs = _needs(versions, spec, given.id, is_first=newest_planned(warehouse, checkpoint) == 0)
         oldest = min(commit_versions(warehouse, path), default=0)
-        if needs < oldest and needs <= newest:
+        if needs is not None and needs < oldest and needs <= newest:
             name = quoted(spec.name)
             way_out = f"DROP SINK {name} and create it again"
             if isinstance(spec, ViewSpec):
                 way_out = f"REBUILD MATERIALIZED VIEW {name}"
             raise StalledError(
-                f"EXPIRED {given.name}: {spec.name} has read to version {needs} and did not read for so long that "
-                f"it begins at {oldest} now: {way_out}",
+                f"EXPIRED {given.name}: {spec.name} has read to version {min(versions)} and did not read for so long "
+                f"that it begins at {oldest} now: {way_out}",
                 is_final=True,
             )

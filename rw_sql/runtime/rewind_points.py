@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import time
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from rw_sql.metastore.facts import PointDependent, RewindPoint
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, StoredState
 from rw_sql.plan.desired import fed_by, ingest_fragment, own_inputs, sink_job, view_job
 from rw_sql.plan.prediction import prediction_from_json
+from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.lease import now_ms
@@ -44,6 +46,8 @@ FOLDER = "checkpoints"
 
 _LOOK_SECONDS = 0.05
 _COPIES = 3
+_STATE_FILE = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
+"""Files of a state store, of Spark's own and of RocksDB: the version comes first."""
 
 Reader = MaterializedViewRecord | SinkRecord
 
@@ -223,6 +227,11 @@ def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_ve
     Raises NotYet where one lacks something, or has more of another's table than belongs to that one's batch.
     """
     readers = [r for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord | SinkRecord)]
+    unfinished = unfinished_backfills(context.metastore, snapshot)
+    for reader in readers:
+        if view_job(reader.id) in unfinished:
+            # Its checkpoint stands in its history's table, which is gone once it is live.
+            raise NotYet(f"{reader.kind.replace('_', ' ')} {reader.name} had not all of its history yet")
     stands: dict[int, Stand] = {}
     versions = {source.id: log_version}
     for reader in readers:
@@ -310,6 +319,7 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
     context.warehouse.remove(root)
     for stand in stands:
         for attempt in range(1, _COPIES + 1):
+            context.warehouse.remove(f"{root}/{stand.folder}")
             try:
                 copy_checkpoint(context, stand.checkpoint, f"{root}/{stand.folder}", stand.batch)
             except FileNotFoundError as error:
@@ -352,8 +362,15 @@ def _link(path: str, to: str) -> None:
 
 
 def _is_later(name: str, batch: int) -> bool:
-    """Whether a file of a checkpoint is of a batch after that one."""
+    """Whether a file of a checkpoint is of a batch after that one.
+
+    The state after a batch has the version after its number. A later snapshot of it would be loaded in the place of
+    what the same batches come to when they are read again.
+    """
     folder, _, file = name.partition("/")
+    if folder == "state":
+        version = _STATE_FILE.fullmatch(file.rpartition("/")[2])
+        return version is not None and int(version[1]) > batch + 1
     number = file.removeprefix(".").removesuffix(".crc")
     return folder in ("offsets", "commits") and (not number.isdigit() or int(number) > batch)
 
@@ -404,6 +421,8 @@ def least_needed_version(context: Context, object_id: int) -> int | None:
             needed.append(point.log_version)
         for found in point.dependents:
             needed += [found.version] if found.id == object_id else []
-            # A reader that goes back reads on from where it stood, also in what does not go back with it.
-            needed += [version for id_, version in found.reads if id_ == object_id]
+            # A reader that goes back reads on from where it stood, also in what does not go back with it. After its
+            # first batch it asks for the version before: see log_readers.
+            is_first = found.batch == 0
+            needed += [max(0, version - is_first) for id_, version in found.reads if id_ == object_id]
     return min(needed, default=None)

@@ -14,7 +14,8 @@ from rw_sql.connectors.sink_base import SinkError
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.desired import sink_spec
-from rw_sql.runtime.delta_log import commits, last_batch
+from rw_sql.runtime.change_feed import feed_begin
+from rw_sql.runtime.delta_log import last_batch
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.hand_over import begin_at
 from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
@@ -172,7 +173,7 @@ class Sink:
             reader = reader.option("readChangeFeed", "true")
             after = max((version for _, version in self.spec.starts), default=-1)
             if after >= 0:
-                reader = reader.option("startingVersion", str(self._feed_begin(path, after)))
+                reader = reader.option("startingVersion", str(feed_begin(self.context.warehouse, path, after)))
             return reader.load(path).where(f"{VERSION} > {after}").select(*columns, *FEED_COLUMNS), "append"
         # Of a log only what its retention drops is ever deleted.
         frame = (reader if given.path else reader.option("ignoreDeletes", "true")).load(path)
@@ -180,13 +181,6 @@ class Sink:
             order = [name for name in LOG_ORDER if name in frame.columns]
             return frame.where("_rw_error IS NULL").select(*columns, *order), "append"
         return frame.select(*columns), "append"
-
-    def _feed_begin(self, path: str, after: int) -> int:
-        """The version from which on the change feed is read: that one, or where the feed began if that was later."""
-        for version, actions in commits(self.context.warehouse, path, down_to=after):
-            if any("metaData" in action for action in actions):
-                return version
-        return after
 
     def _begin_after(self, table: DeltaTable, version: int) -> None:
         """Lets a new query begin behind a version of an input to which rows are only appended."""

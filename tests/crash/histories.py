@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from tests.crash.lives import Lives
-from tests.spark_settings import SPARK_SETTINGS
+from tests.spark_settings import settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,6 +82,7 @@ class KilledHistory:
             "folder": str(self.folder),
             "bootstrap": self.bootstrap,
             "topic": self.topic,
+            "records": self.records,
             "chunk": self.chunk,
             "point": point,
         }
@@ -100,7 +101,7 @@ def _main(task: dict[str, Any]) -> None:
     _note_reads(Path(task["folder"]) / "read.jsonl")
     # Before the jobs go on: they may be through their history when the first statement is told.
     faults.arm(task["point"], "both")
-    spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
+    spark = rw_sql.connect(task["warehouse"], config=settings_for(task["records"]))
     if spark.sql("SHOW SOURCES").count() == 0:
         spark.sql(
             f"CREATE SOURCE s (id BIGINT) WITH (connector = 'kafka', topic = '{task['topic']}', "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from tests.crash.lives import Lives
-from tests.spark_settings import SPARK_SETTINGS
+from tests.spark_settings import settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,6 +104,7 @@ class KilledTable:
             "folder": str(self.folder),
             "bootstrap": self.bootstrap,
             "topic": self.topic,
+            "updates": self.updates,
             "point": point,
         }
         return self._lives().live(task)
@@ -124,7 +125,7 @@ def _main(task: dict[str, Any]) -> None:
 
     # Before the jobs go on: they may have read all there is when the first statement is told.
     faults.arm(task["point"], "both")
-    spark = rw_sql.connect(task["warehouse"], config=SPARK_SETTINGS)
+    spark = rw_sql.connect(task["warehouse"], config=settings_for(task["updates"]))
     spark.sql("SET statement_timeout = '240s'")
     made = {row[2] for row in spark.sql("SHOW JOBS").collect()}
     for name, statement in (

@@ -18,6 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from tests.crash.lives import Lives
+from tests.spark_settings import settings_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,13 +49,6 @@ RECOVERY_POINTS = (
 
 KINDS = 5
 _LIFE_SECONDS = 900
-_SPARK_SETTINGS = {
-    "spark.master": "local[2]",
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 Rows = dict[int, str]
 
 
@@ -107,7 +101,7 @@ class KilledRefresh:
             self.killed += bool(point)
 
     def _process(self, point: str, chunk: int) -> int:
-        task = {"folder": str(self.folder), "chunk": chunk, "point": point}
+        task = {"folder": str(self.folder), "rows": len(self.rows), "chunk": chunk, "point": point}
         return self._lives().live(task)
 
     def _lives(self) -> Lives:
@@ -154,7 +148,7 @@ def _main(task: dict[str, Any]) -> None:
     # A process goes on with a merge as soon as it has begun.
     faults.arm(task["point"], "both")
     folder = Path(task["folder"])
-    spark = rw_sql.connect(str(folder / "warehouse"), config=_SPARK_SETTINGS)
+    spark = rw_sql.connect(str(folder / "warehouse"), config=settings_for(task["rows"]))
     spark.sql("SET statement_timeout = '600s'")
     first = folder / "first.json"
     if spark.sql("SELECT name FROM rw_catalog.rw_tables").isEmpty():

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from tests.java import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +85,7 @@ class Child:
                 "spark.ui.prometheus.enabled": "true",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.memory": "1g",
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m "
+                "spark.driver.extraJavaOptions": f"{java_options()} "
                 f"-Djava.io.tmpdir={self.root / 'tmp'} -Dlog4j2.configurationFile=file:{log4j}",
                 "spark.log.level": "DEBUG",
                 "spark.eventLog.enabled": "true",

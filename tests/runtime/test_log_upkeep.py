@@ -111,6 +111,26 @@ def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: Tended
     assert log.versions()[0] > compacted
 
 
+def test_a_query_that_has_one_batch_is_given_the_version_before_its_end(log: TendedLog) -> None:
+    views = [log.view("v"), log.view("w")]
+    log.append(30)
+    log.turn()
+    # This version has a checkpoint: nothing before it is needed to read on from it.
+    compacted = log.output.table.version()
+    for view in views:
+        log.read(view, 0, compacted)
+    for _ in range(2):
+        log.append(30)
+        log.turn()
+    assert log.ids(version=compacted - 1) == list(range(60))
+    for view in views:
+        log.read(view, 1, log.output.table.version() + 1)
+        log.read(view, 2, log.output.table.version() + 1)
+    log.append(30)
+    log.turn()
+    assert log.versions()[0] > compacted
+
+
 def test_replaced_files_stay_for_queries_that_have_begun(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 3600.0)
     log.append(30)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.records import Operation, PutObject
+from rw_sql.plan.history import History, SplitHistory
 from rw_sql.runtime import faults
 from rw_sql.runtime.rewind import carry_out
-from rw_sql.runtime.rewind_points import least_needed_version
+from rw_sql.runtime.rewind_points import copy_checkpoint, least_needed_version
 from tests.runtime.mini_streams import MiniWarehouse, expected
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, Killed, live_on
 
@@ -237,6 +240,39 @@ def test_a_view_that_has_not_read_all_leaves_the_operation_without_a_point(tmp_p
     mini.settle()
     with pytest.raises(SqlError, match="materialized view counts was stalled and lacks what its inputs held"):
         mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+
+
+def test_a_view_whose_history_is_being_read_leaves_the_operation_without_a_point(tmp_path: Path) -> None:
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    mini.create_view("counts")
+    mini.run("ALTER SYSTEM SET rewind_point_timeout = '200ms'")
+    mini.ingest(10)
+    mini.read_views()
+    snapshot = mini.context.metastore.snapshot()
+    view = snapshot.find("materialized_view", "counts")
+    assert view is not None
+    history = History(source_id=mini.source.id, log_version=0, splits=(SplitHistory(split="1-0", start=0, end=10),))
+    change = PutObject(record=replace(view, histories=(history.to_text(),)))
+    operation = Operation(kind="CREATE MATERIALIZED VIEW", statement="", objects=("counts",), changes=(change,))
+    mini.context.metastore.commit(operation, based_on=snapshot)
+    injected = inject(mini, 6)
+    mini.settle()
+    with pytest.raises(SqlError, match="materialized view counts had not all of its history yet"):
+        mini.run(f"REWIND SOURCE s TO OPERATION {injected}")
+
+
+def test_a_copy_leaves_out_what_later_batches_left_behind(tmp_path: Path) -> None:
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    origin, target = tmp_path / "origin", tmp_path / "copy"
+    later = ("offsets/3", "offsets/.3.crc", "commits/3", "state/0/0/4.delta", "state/0/0/.4.delta.crc")
+    later += ("state/0/1/left-keyToNumValues/4.snapshot", "state/0/2/4_f81d.zip", "state/0/2/4.changelog")
+    kept = ("metadata", "offsets/2", "offsets/.2.crc", "commits/2", "state/0/0/3.delta", "state/0/0/_metadata/v2/0")
+    kept += ("state/0/1/left-keyToNumValues/3.snapshot", "state/0/2/3_a0c1.zip", "state/0/2/SSTs/00014.sst")
+    for name in (*kept, *later):
+        (origin / name).parent.mkdir(parents=True, exist_ok=True)
+        (origin / name).write_text(name)
+    copy_checkpoint(mini.context, str(origin), str(target), 2)
+    assert {str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()} == set(kept)
 
 
 def test_what_is_gone_is_said_beforehand(mini: MiniWarehouse, operation: int, tmp_path: Path) -> None:

@@ -142,8 +142,10 @@ def _change(
         _clear(files)
     elif moved:
         if is_dropping:
-            _remove(files, f"offsets/{head.planned}")
+            # The sums first: left alone, they would stand beside the next entry of that number, and belie it.
             _remove(files, f"offsets/.{head.planned}.crc")
+            fault("reader.in_drop")
+            _remove(files, f"offsets/{head.planned}")
             fault("reader.after_drop")
         entry = head.entry
         if entry is None:
@@ -171,7 +173,7 @@ def _line(kind: Connector, states: Mapping[str, SplitState]) -> str:
 
 def _clear(files: CheckpointFiles) -> None:
     """Empties a checkpoint of which nothing counts; what is known of it stays."""
-    for name in ("offsets", "sources", "commits", "state", "metadata", ".metadata.crc"):
+    for name in ("offsets", "sources", "commits", "state", ".metadata.crc", "metadata"):
         _remove(files, name)
 
 
