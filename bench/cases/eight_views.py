@@ -1,7 +1,7 @@
 """Eight views on one topic, beside eight queries of Spark's own: CPU time, and bytes that the broker sent.
 
-``python -m bench.cases.eight_views {ours | bare} <bootstrap> <topic> <folder>`` brings one side to the topic's end at
-each line it gets, which says how many records there are.
+``python -m bench.cases.eight_views {ours | bare | batch} <bootstrap> <topic> <folder>`` brings one side to the topic's
+end at each line it gets, which says how many records there are; ``batch`` reads the whole topic each time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bench.streaming import (
     BOTH,
     COLUMNS,
     SETTINGS,
+    SPARK_COLUMNS,
     Child,
     bare_flights,
     bare_session,
@@ -102,6 +103,21 @@ def _bare(bootstrap: str, topic: str, folder: str) -> None:
         say(" ".join(_print_of(spark.read.format("delta").load(f"{folder}/{name}")) for name in QUERIES))
 
 
+def _batch(bootstrap: str, topic: str, folder: str) -> None:
+    """What the queries give on the topic as it is, each in one batch."""
+    spark = bare_session(folder)
+    say("ready")
+    for line in sys.stdin:
+        records = (
+            spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
+        )
+        rows = records.selectExpr(f"from_json(cast(value as string), '{SPARK_COLUMNS}') AS row").select("row.*").cache()
+        assert rows.count() == int(line)
+        rows.createOrReplaceTempView("flights")
+        say("done")
+        say(" ".join(_print_of(spark.sql(query.format("flights"))) for query in QUERIES.values()))
+
+
 def run_side(broker: MeasuredBroker, process: Child, topic: str, records: int) -> tuple[Mapping[str, float], str]:
     """One side to the end of the topic: CPU seconds, bytes that the broker sent, seconds; and what its tables hold."""
     cpu, sent, started = process.cpu_seconds(), broker.bytes_out(topic), time.perf_counter()
@@ -166,4 +182,4 @@ CASES = (
 
 
 if __name__ == "__main__":
-    {"ours": _ours, "bare": _bare}[sys.argv[1]](*sys.argv[2:])
+    {"ours": _ours, "bare": _bare, "batch": _batch}[sys.argv[1]](*sys.argv[2:])
