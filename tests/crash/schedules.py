@@ -118,6 +118,7 @@ class Schedule:
     ends: dict[int, int] = field(default_factory=dict)
     views: list[str] = field(default_factory=list)
     made: int = 0
+    step: int = 0
 
     def run(self, steps: int, kill: Mapping[str, Any]) -> Mapping[str, int]:
         """The steps that are left, all that was produced, and a comparison. Raises AssertionError."""
@@ -142,7 +143,8 @@ class Schedule:
                 threading.Thread(target=self._die, args=(kill["after"],), daemon=True).start()
             self.draw = random.Random(f"{self.seed}/{step}")
             # What is under way when the process dies is not begun again: the next one goes on after it.
-            self._note(step + 1)
+            self.step = step + 1
+            self._note()
             self.draw.choice(acts)()
         self._say("WAIT")
         wait_until(self._is_read, "the source has read the topic")
@@ -168,14 +170,14 @@ class Schedule:
         """What the process before left: the topic's ends, the views, a source that stands still. The next step."""
         file = self.folder / "state.json"
         state = json.loads(file.read_text()) if file.exists() else {"step": 0, "made": 0}
-        self.made = state["made"]
+        self.made, self.step = state["made"], state["step"]
         self.draw = random.Random(f"{self.seed}/first")
         with BrokerAdmin({"bootstrap.servers": self.bootstrap}, timeout=30) as admin:
             _, described, _ = admin.describe([self.topic])
             parts = list(described[self.topic].partitions)
             (ends,) = admin.offsets([(self.topic, part) for part in parts], LATEST)
         self.ends = {part: ends[self.topic, part] for part in sorted(parts)}
-        if state["step"] == 0 and not any(self.ends.values()):
+        if self.step == 0 and not any(self.ends.values()):
             self._produce()
         sources = {row.name: row.state for row in self.session.sql("SHOW SOURCES")}
         if "s" not in sources:
@@ -191,11 +193,11 @@ class Schedule:
         if "kept" not in self.views:
             self._say("CREATE MATERIALIZED VIEW kept AS SELECT part, place FROM s")
             self.views.append("kept")
-        return int(state["step"])
+        return self.step
 
-    def _note(self, step: int) -> None:
+    def _note(self) -> None:
         new = self.folder / "state.new"
-        new.write_text(json.dumps({"step": step, "made": self.made}))
+        new.write_text(json.dumps({"step": self.step, "made": self.made}))
         new.replace(self.folder / "state.json")
 
     def _tell(self, text: str) -> None:
@@ -238,7 +240,7 @@ class Schedule:
 
     def _make(self) -> None:
         self.made += 1
-        self._note(json.loads((self.folder / "state.json").read_text())["step"])
+        self._note()
         name = f"v{self.made}"
         options = [self.draw.choice(_MODES)]
         if self.draw.random() < 0.5:
