@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 2.0
 _GRACE_MS = 5_000
-"""A job that stalled only now is waited for so long: most of them are back at their first or second try."""
+"""A job that began to stall only now is waited for so long: most of them are back at their first or second try."""
 
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
@@ -47,7 +47,7 @@ def flush(
 ) -> tuple[ObjectChange, ...]:
     """Waits; paused and stalled jobs are named, not waited for. Raises SqlError NOT_APPLIED_YET after ``timeout``.
 
-    A job counts as stalled once it has been for some seconds.
+    A job counts as stalled when that began some seconds ago, tries between that failed again included.
 
     ``discover_now`` asks the owner in this process to take up a source's new splits; one elsewhere does so by itself.
     """
@@ -83,14 +83,27 @@ def _wait(context: Context, is_done: Callable[[], bool], deadline: float, what: 
         time.sleep(_LOOK_SECONDS)
 
 
-def _stalled(context: Context, job: str) -> JobStatus | None:
-    status = context.metastore.runtime.job_statuses().get(job)
-    return status if status is not None and is_given_up(status, now_ms()) else None
+class Patience:
+    """How long FLUSH waits for jobs that stall."""
 
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
 
-def is_given_up(status: JobStatus, at_ms: int) -> bool:
-    """Whether FLUSH passes over a job that has this status."""
-    return status.state == "STALLED" and at_ms - status.updated_ms >= _GRACE_MS
+    def stalled(self, context: Context, job: str) -> JobStatus | None:
+        """What a job says that is passed over; None of one that is waited for."""
+        status = context.metastore.runtime.job_statuses().get(job)
+        return status if status is not None and self.is_over(status, now_ms()) else None
+
+    def is_over(self, status: JobStatus, at_ms: int) -> bool:
+        """Whether the job that has this status now is passed over.
+
+        It is, when it stalls and did so some seconds ago: another try that failed soon is no new beginning.
+        """
+        if status.state == "STALLED":
+            return at_ms - self._since.setdefault(status.job, status.updated_ms) >= _GRACE_MS
+        if at_ms - status.updated_ms >= _GRACE_MS:
+            self._since.pop(status.job, None)
+        return False
 
 
 def _flush_source(
@@ -131,6 +144,7 @@ class _Arrival:
     source_id: int
     upstream: Upstream
     discover_now: Callable[[int], None] | None
+    patience: Patience = field(default_factory=Patience)
     notice: str | None = None
     asked_at: float = float("-inf")
 
@@ -154,7 +168,7 @@ class _Arrival:
         for reader in readers_of(snapshot, source):
             if self._has_reader_arrived(snapshot, reader):
                 continue
-            status = _stalled(context, reader.job)
+            status = self.patience.stalled(context, reader.job)
             if status is None or (status.reason or "").startswith(DISCOVERING):
                 return False
             stalls[status.reason or ""] = None
@@ -205,6 +219,7 @@ def _flush_reader(
     if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
         return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
     stall: list[JobStatus] = []
+    patience = Patience()
 
     def is_dropped() -> bool:
         return context.metastore.snapshot().get(reader.id) is None
@@ -214,7 +229,7 @@ def _flush_reader(
             return True
         if ends.are_reached(context, checkpoint):
             return True
-        status = _stalled(context, job)
+        status = patience.stalled(context, job)
         stall[:] = [] if status is None or (status.reason or "").startswith(WAITING) else [status]
         return bool(stall)
 

@@ -57,6 +57,8 @@ WITHHELD = "stands still while a rewind point is made or a REWIND is carried out
 
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
+_SOUND_AFTER_SECONDS = 10.0
+"""A job that has run for so long has recovered: its next failure is tried again soon, as a first one is."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class JobSlot:
     work: Future[None] | None = None
     retry_at: float = 0.0
     delay: float = _FIRST_RETRY_SECONDS
+    sound_since: float | None = None
     is_final: bool = False
     restarts: int = 0
     reason: str | None = None
@@ -321,6 +324,7 @@ class Reconciler:
 
     def _back_off(self, slot: JobSlot, reason: str) -> None:
         slot.reason = reason
+        slot.sound_since = None
         slot.retry_at = time.monotonic() + slot.delay
         slot.delay = min(slot.delay * 2, _LAST_RETRY_SECONDS)
 
@@ -353,8 +357,7 @@ class Reconciler:
             state, run = "RUNNING", rest.run
         elif running is not None and running.failure() is None:
             state = "RUNNING"
-            if slot.delay > _FIRST_RETRY_SECONDS:
-                slot.delay = _FIRST_RETRY_SECONDS
+            _ease(slot, time.monotonic())
         elif slot.reason is not None:
             state = "STALLED"
         else:
@@ -442,6 +445,14 @@ def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) 
         if generation and isinstance(spec, ViewSpec) and spec.generation == int(generation):
             found.add(serving)
     return frozenset(found)
+
+
+def _ease(slot: JobSlot, now: float) -> None:
+    """Forgets the failures before of a job that runs, once it has for a while."""
+    if slot.sound_since is None:
+        slot.sound_since = now
+    elif now - slot.sound_since >= _SOUND_AFTER_SECONDS:
+        slot.delay = _FIRST_RETRY_SECONDS
 
 
 def _start(context: Context, spec: JobSpec) -> Job:

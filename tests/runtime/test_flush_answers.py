@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.runtime.flush import is_given_up, read_to
+from rw_sql.runtime.flush import Patience, read_to
 
 
 def test_a_source_is_read_to_its_ends_or_has_none() -> None:
@@ -14,7 +16,19 @@ def test_a_source_is_read_to_its_ends_or_has_none() -> None:
 
 def test_a_job_is_passed_over_once_it_has_been_stalled_for_a_while() -> None:
     stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
-    assert not is_given_up(stalled, 3_000)
-    assert is_given_up(stalled, 6_000)
+    assert not Patience().is_over(stalled, 3_000)
+    assert Patience().is_over(stalled, 6_000)
     running = JobStatus(job="mv-1", object_id=1, state="RUNNING", updated_ms=1_000)
-    assert not is_given_up(running, 60_000)
+    assert not Patience().is_over(running, 60_000)
+
+
+def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
+    patience = Patience()
+    stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
+    assert not patience.is_over(stalled, 1_100)
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=2_000), 2_900)
+    assert not patience.is_over(replace(stalled, updated_ms=3_000), 3_100)
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=5_000), 6_500)
+    assert patience.is_over(replace(stalled, updated_ms=7_000), 7_100)
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=8_000), 13_000)
+    assert not patience.is_over(replace(stalled, updated_ms=14_000), 14_100)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,3 +104,34 @@ def test_a_dropped_job_stops_and_is_forgotten(jobs: Jobs) -> None:
     epoch = jobs.drop(view)
     jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the drop is applied")
     assert jobs.jobs["mv-1"].is_stopped
+
+
+def test_a_job_that_fails_soon_after_every_start_is_tried_less_and_less_often(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_LAST_RETRY_SECONDS", 0.4)
+    jobs.put_view("a")
+    tries = []
+    for number in range(1, 5):
+        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
+        tries.append(time.monotonic())
+        jobs.jobs["mv-1"].problem = Failure(reason="a row cannot be read")
+        jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "STALLED", "it is stalled")
+    pauses = [after - before for before, after in pairwise(tries)]
+    assert pauses[0] >= 0.05
+    assert pauses[1] >= 0.1
+    assert pauses[2] >= 0.2
+
+
+def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_LAST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "_SOUND_AFTER_SECONDS", 0.0)
+    jobs.put_view("a")
+    for number in range(1, 12):
+        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
+        jobs.reconciler.reconcile()
+        jobs.jobs["mv-1"].problem = Failure(reason="the broker went away")
