@@ -88,7 +88,10 @@ class _Runtime:
         metastore = Metastore.open(warehouse.uri)
         metastore.faults = fault
         self.context = Context(
-            warehouse=warehouse, metastore=metastore, sessions=SparkSessions(spark), owner=new_owner_name()
+            warehouse=warehouse,
+            metastore=metastore,
+            sessions=SparkSessions(spark, is_local=warehouse.is_local),
+            owner=new_owner_name(),
         )
         know_jvm(self.context.sessions.jvm_pid)
         self.owner = Owner(self.context) if run_jobs else None
@@ -300,6 +303,8 @@ def connect(
         # Delta's and Spark's defaults are made for clusters: 50 and 200 tasks, seconds a query on one machine.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "8",
+        # Each view has some dozens of generated classes: where they do not fit, each batch compiles them anew.
+        "spark.sql.codegen.cache.maxEntries": "5000",
         # A stream makes several of each a second, each with its plan as a text: a thousand fill the heap.
         "spark.sql.ui.retainedExecutions": "50",
         "spark.ui.retainedJobs": "100",

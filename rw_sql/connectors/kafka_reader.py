@@ -18,6 +18,9 @@ CONSUMER_CACHE = "spark.kafka.consumer.cache.capacity"
 
 _TASKS_A_CORE = 4
 
+_FETCH_BYTES, _MOST_FETCH_BYTES, _ALL_FETCH_BYTES = 1 << 20, 8 << 20, 64 << 20
+_POLL_RECORDS = 5000
+
 KEPT_CONSUMERS = 512
 """How many are kept where the session does not say. One that is not costs a batch 50 ms for each partition it has to
 make one for; one that is kept, some 200 kB."""
@@ -86,6 +89,18 @@ def write_offsets(positions: Mapping[str, int]) -> str:
     return json.dumps(topics, separators=(",", ":"), ensure_ascii=False)
 
 
+def fetching(partitions: int) -> dict[str, str]:
+    """Spark's options of how much is fetched at a time, where the source's own say nothing.
+
+    A broker cuts off what goes into an answer wherever that is full, and what is left of a record batch is sent again:
+    of batches of 350 kB, a sixth of all bytes in answers of 1 MB. Spark asks for a partition's two ends after each
+    poll, which gives 500 records by default: with batches of less than some thousand the asking takes longer than the
+    records. What consumers hold of all partitions together stays within 64 MiB, as far as 1 MiB for each allows.
+    """
+    fetch = min(max(_ALL_FETCH_BYTES // partitions, _FETCH_BYTES), _MOST_FETCH_BYTES)
+    return {"kafka.max.partition.fetch.bytes": str(fetch), "kafka.max.poll.records": str(_POLL_RECORDS)}
+
+
 def read_stream(
     spark: SparkSession,
     options: Mapping[str, str],
@@ -101,6 +116,7 @@ def read_stream(
     assign, starting = assignment(positions)
     reader = (
         spark.readStream.format("kafka")
+        .options(**fetching(len(positions)))
         .options(**options)
         .option("assign", assign)
         .option("startingOffsets", starting)
@@ -125,6 +141,7 @@ def read_batch(
         raise ValueError("a batch needs at least one split")
     return _records(
         spark.read.format("kafka")
+        .options(**fetching(len(ranges)))
         .options(**options)
         .option("assign", _assigned(ranges))
         .option("startingOffsets", _offsets({split: start for split, (start, _) in ranges.items()}))

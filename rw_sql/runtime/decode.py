@@ -86,8 +86,8 @@ def decode(
         *included,
         f.col(SPLIT),
         f.col(OFFSET).cast("long").alias(OFFSET),
-        f.lit(run).cast("long").alias(RUN),
-        f.lit(batch).cast("long").alias(BATCH),
+        _by_reference(run).alias(RUN),
+        _by_reference(batch).alias(BATCH),
         _since(since or {}).cast("long").alias(SINCE),
         error.alias(ERROR),
         f.when(error.isNotNull(), f.coalesce("value", "key") if has_op else f.col("value")).alias(RAW),
@@ -115,6 +115,12 @@ def _decode_rows(records: DataFrame, statement: CreateSource) -> tuple[DataFrame
             raise SqlError(
                 NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
             )
+
+
+def _by_reference(value: int) -> Column:
+    """A constant that the generated code is given; a literal is written into it, and each other value compiled anew."""
+    only = f.col(OFFSET).cast("long") % 1
+    return f.get(f.array(f.lit(value).cast("long")), only.cast("int"))
 
 
 def _since(epochs: Mapping[str, int]) -> Column:

@@ -12,7 +12,7 @@ from rw_sql.plan.rates import BARRIER_INTERVAL, rate_limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-BATCH_RECORDS = 400_000
+BATCH_RECORDS = 1_000_000
 """The most records one batch reads, over all splits: it bounds memory and the time a pause may have to throw away."""
 
 _RATE_INTERVAL_MS = 1000

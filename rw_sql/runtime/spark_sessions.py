@@ -35,13 +35,24 @@ JOB_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.merge.materializeSource": "auto",
+    # A log's batch is of one bucket, of two at the turn of the hour: its rows need not be sorted by it.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 """Settings of the jobs' own sessions; the user's session keeps its own."""
+
+LOCAL_CHECKPOINT_SETTINGS = {
+    # The one that Spark prefers asks for links before it renames, which without Hadoop's native library is a process of
+    # its own each time, sixteen a batch. Both rename a file that is complete, and look whether there is one beforehand.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Settings of the jobs' own sessions where checkpoints lie on a local path."""
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 """Spark's setting of how long a query without news waits until it asks for some again."""
 
-_LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 5, 500
+_LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 10, 500
 
 ORIGINAL_SQL = "_rw_sql_original"
 """Where the wrapped ``SparkSession.sql`` keeps the original."""
@@ -66,8 +77,10 @@ def polling_delay_ms(running: int, least_ms: int = 0) -> int:
 class SparkSessions:
     """Makes sessions for jobs out of the user's, with connector jars loaded when first needed. Safe across threads."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, is_local: bool = False) -> None:
+        """``is_local``: the jobs' checkpoints lie on a local path."""
         self.spark = spark
+        self._settings = {**JOB_SETTINGS, **(LOCAL_CHECKPOINT_SETTINGS if is_local else {})}
         self.jvm_pid = jvm_pid(spark)
         self._jvm_start = process_start(self.jvm_pid)
 
@@ -105,7 +118,7 @@ class SparkSessions:
         """A session with the jobs' settings that finds the classes of ``packages`` from the calling thread."""
         self.load(packages)
         session = self.spark.newSession()
-        for key, value in JOB_SETTINGS.items():
+        for key, value in self._settings.items():
             session.conf.set(key, value)
         java: Any = self.spark
         running = java._jsparkSession.sharedState().activeStreamingQueries().size()

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from rw_sql.connectors.base import SplitState, UpstreamSplit
 from rw_sql.connectors.kafka import KafkaConnector
 from rw_sql.connectors.kafka_properties import admin_properties, call_timeout, spark_options
-from rw_sql.connectors.kafka_reader import assignment
+from rw_sql.connectors.kafka_reader import assignment, fetching
 from rw_sql.connectors.kafka_secrets import hide
 from rw_sql.connectors.spec import OptionError, load_spec
 from rw_sql.errors import SqlError
@@ -278,3 +278,9 @@ def test_positions_go_to_spark_and_back() -> None:
     assign, starting = assignment(positions)
     assert assign == '{"a.b-c": [0], "b": [2, 10]}'
     assert KAFKA.read_positions(starting) == {"b:10": 7, "b:2": 0, "a.b-c:0": 5}
+
+
+def test_what_is_fetched_at_a_time_is_shared_by_the_partitions() -> None:
+    bytes_of = {partitions: fetching(partitions)["kafka.max.partition.fetch.bytes"] for partitions in (1, 8, 16, 500)}
+    assert bytes_of == {1: "8388608", 8: "8388608", 16: "4194304", 500: "1048576"}
+    assert "kafka.max.partition.fetch.bytes" not in spark_options(SPEC, PLAIN)

@@ -81,6 +81,6 @@ def test_without_a_rate_nothing_waits() -> None:
 
 
 def test_the_more_queries_wait_the_less_often_each_looks() -> None:
-    assert [polling_delay_ms(running) for running in (0, 1, 40, 10_000)] == [20, 25, 220, 500]
-    assert [polling_delay_ms(running, 100) for running in (0, 40)] == [100, 220]
+    assert [polling_delay_ms(running) for running in (0, 1, 40, 10_000)] == [20, 30, 420, 500]
+    assert [polling_delay_ms(running, 100) for running in (0, 40)] == [100, 420]
     assert polling_delay_ms(0, 2_000) == 2_000
