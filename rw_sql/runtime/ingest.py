@@ -227,7 +227,7 @@ class Ingest:
             require_readable(source.name, asked, states, kind.look(options))
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
-        pace = pace_of(options)
+        pace = pace_of(options, views=len(snapshot.readers_of(source.id)))
         job = Ingest(
             context=context,
             spec=spec,

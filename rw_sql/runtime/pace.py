@@ -12,8 +12,12 @@ from rw_sql.plan.rates import BARRIER_INTERVAL, rate_limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-BATCH_RECORDS = 1_000_000
-"""The most records one batch reads, over all splits: it bounds memory and the time a pause may have to throw away."""
+BATCH_RECORDS = 500_000
+"""The most records one batch reads, over all splits, for one view: it bounds what a pause may have to throw away."""
+
+_MORE_RECORDS, _MOST_RECORDS = 250_000, 2_000_000
+"""How many more for each further view: each of them spends some tenths of a second of CPU on every batch, so that
+fewer are cheaper. And how many at most."""
 
 _RATE_INTERVAL_MS = 1000
 """With a rate limit batches start once a second: what one may read is the limit."""
@@ -31,14 +35,18 @@ class Pace:
     per_second: int | None = None
 
 
-def pace_of(options: Mapping[str, str]) -> Pace:
-    """The pace that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) ask for."""
+def pace_of(options: Mapping[str, str], views: int = 1) -> Pace:
+    """The pace that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) ask for.
+
+    ``views`` is how many read what is read.
+    """
     interval_ms = int(options.get(BARRIER_INTERVAL, "0"))
     limit = rate_limit(options)
+    most = min(BATCH_RECORDS + _MORE_RECORDS * max(views - 1, 0), _MOST_RECORDS)
     if limit is None:
-        return Pace(interval_ms=interval_ms, batch_records=BATCH_RECORDS)
+        return Pace(interval_ms=interval_ms, batch_records=most)
     interval_ms = max(interval_ms, _RATE_INTERVAL_MS)
-    records = min(max(1, limit * interval_ms // 1000), BATCH_RECORDS)
+    records = min(max(1, limit * interval_ms // 1000), most)
     return Pace(interval_ms=interval_ms, batch_records=records, per_second=limit)
 
 

@@ -37,6 +37,8 @@ JOB_SETTINGS = {
     "spark.databricks.delta.merge.materializeSource": "auto",
     # A log's batch is of one bucket, of two at the turn of the hour: its rows need not be sorted by it.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
+    # A sink takes whole files into the driver's memory, however few partitions a large batch came from.
+    "spark.sql.files.maxRecordsPerFile": "250000",
 }
 """Settings of the jobs' own sessions; the user's session keeps its own."""
 

@@ -31,6 +31,18 @@ def test_pace(options: dict[str, str], pace: Pace) -> None:
     assert pace_of(options) == pace
 
 
+def test_a_batch_of_a_source_that_many_views_read_is_larger() -> None:
+    assert [pace_of({}, views).batch_records for views in (0, 1, 2, 7, 8, 100)] == [
+        BATCH_RECORDS,
+        BATCH_RECORDS,
+        750_000,
+        2_000_000,
+        2_000_000,
+        2_000_000,
+    ]
+    assert pace_of({"source_rate_limit": "1000"}, 8).batch_records == 1000
+
+
 @dataclass(slots=True)
 class _Clock:
     """A time that a test moves."""
