@@ -304,7 +304,7 @@ def connect(
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "8",
         # Each view has some dozens of generated classes: where they do not fit, each batch compiles them anew.
-        "spark.sql.codegen.cache.maxEntries": "5000",
+        "spark.sql.codegen.cache.maxEntries": "2000",
         # A stream makes several of each a second, each with its plan as a text: a thousand fill the heap.
         "spark.sql.ui.retainedExecutions": "50",
         "spark.ui.retainedJobs": "100",

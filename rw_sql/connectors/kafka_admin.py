@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +21,7 @@ REFUSED_GRACE_SECONDS = 3.0
 """How long brokers that refuse every connection are asked again, in case they are just being restarted."""
 
 _RETRY_SECONDS = 0.1
+_LOOK_SECONDS = 0.005
 QUIET = logging.getLogger("rw_sql.connectors.kafka.librdkafka")
 QUIET.addHandler(logging.NullHandler())
 # librdkafka reports every lost connection; what matters of it stands in the error that the caller gets.
@@ -275,7 +277,9 @@ class BrokerAdmin:
         faults = self._faults
         for future in futures:
             while not future.done():
-                self._admin.poll(0.005)
+                # Answers come on a thread of librdkafka's; its errors only to who asks for them.
+                wait_for([future], _LOOK_SECONDS)
+                self._admin.poll(0)
                 now = time.monotonic()
                 if faults.fatal:
                     raise BrokerError(self._told(faults.fatal))

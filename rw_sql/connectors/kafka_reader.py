@@ -19,7 +19,7 @@ CONSUMER_CACHE = "spark.kafka.consumer.cache.capacity"
 _TASKS_A_CORE = 4
 
 _FETCH_BYTES, _MOST_FETCH_BYTES, _ALL_FETCH_BYTES = 1 << 20, 8 << 20, 64 << 20
-_POLL_RECORDS = 5000
+_POLL_RECORDS, _LEAST_POLL_RECORDS, _ALL_POLL_RECORDS = 5_000, 500, 40_000
 
 KEPT_CONSUMERS = 512
 """How many are kept where the session does not say. One that is not costs a batch 50 ms for each partition it has to
@@ -95,10 +95,12 @@ def fetching(partitions: int) -> dict[str, str]:
     A broker cuts off what goes into an answer wherever that is full, and what is left of a record batch is sent again:
     of batches of 350 kB, a sixth of all bytes in answers of 1 MB. Spark asks for a partition's two ends after each
     poll, which gives 500 records by default: with batches of less than some thousand the asking takes longer than the
-    records. What consumers hold of all partitions together stays within 64 MiB, as far as 1 MiB for each allows.
+    records. What a query's consumers hold of all partitions together stays within 64 MiB of fetched bytes, as far as
+    1 MiB for each allows, and 40,000 records unpacked: each keeps those of its last poll until the next.
     """
     fetch = min(max(_ALL_FETCH_BYTES // partitions, _FETCH_BYTES), _MOST_FETCH_BYTES)
-    return {"kafka.max.partition.fetch.bytes": str(fetch), "kafka.max.poll.records": str(_POLL_RECORDS)}
+    polled = min(max(_ALL_POLL_RECORDS // partitions, _LEAST_POLL_RECORDS), _POLL_RECORDS)
+    return {"kafka.max.partition.fetch.bytes": str(fetch), "kafka.max.poll.records": str(polled)}
 
 
 def read_stream(

@@ -17,6 +17,7 @@ from rw_sql.metastore.records import (
     SinkRecord,
     SourceRecord,
     StoredState,
+    UnassignSplits,
 )
 from rw_sql.plan.allowing import unallowed_words
 from rw_sql.plan.associated import follows_source, without_tables
@@ -141,6 +142,28 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
     return frozenset(keys)
 
 
+def _redirected_sources(record: OperationRecord) -> frozenset[int]:
+    """The sources whose unsafe properties an operation changed: they may point elsewhere since."""
+    put = _put(changes_from_json(record.changes))
+    return frozenset(
+        id_
+        for id_, old in before_from_json(record.before).objects.items()
+        if record.is_unsafe
+        and isinstance(old, SourceRecord)
+        and isinstance(new := put.get(id_), SourceRecord)
+        and old.definition != new.definition
+    )
+
+
+def _left_sources(record: OperationRecord) -> frozenset[int]:
+    """The sources of which an operation took splits away that were read: what the properties before it named."""
+    return frozenset(
+        fragment_source(change.fragment)
+        for change in changes_from_json(record.changes)
+        if isinstance(change, UnassignSplits)
+    )
+
+
 def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking[Plan]:
     """UNDO OPERATION: definitions, assignments, positions and holds as the operation met them. An undo can be undone.
 
@@ -173,7 +196,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
     undo = history.undo_of(record.epoch)
     if undo is not None:
         raise _refused(statement, f"operation {undo} has undone it", f"{UNDO} {undo} does it again")
-    keys = touched_keys(record)
+    keys, moved = touched_keys(record), _redirected_sources(record)
     later = [
         found
         for found in records
@@ -182,7 +205,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         and history.holds(found.epoch)
         # An undo of something later than this has left nothing of it; one of something earlier has changed its base.
         and history.undoes.get(found.epoch, 0) <= record.epoch
-        and keys & touched_keys(found)
+        and (keys & touched_keys(found) or moved & _left_sources(found))
     ]
     if later:
         named = ", ".join(f"{found.epoch} ({found.kind})" for found in later)

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _KAFKA, _OTHERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
 """What a reader's output is known by: Spark's own of Kafka, and ours."""
 
+_UNRESOLVED = re.compile(r"'Unresolved(?:Relation|TableOrView|Table|View) \[([^\],]*)\]")
+_OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier")
+"""Nodes that hold another statement or the expression of a name, of which their plan shows nothing."""
+
 _WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
 
 
@@ -136,7 +140,12 @@ def scanned(
 
     A relation of the user's own with such a name is the one that is meant.
     """
-    meant = [source for source in sources if not spark.catalog.tableExists(f"`{source.name}`")]
+    named = _relations_in(spark, text)
+    meant = [
+        source
+        for source in sources
+        if (named is None or source.name in named) and not spark.catalog.tableExists(f"`{source.name}`")
+    ]
     if not meant:
         return read()
     snapshot = context.metastore.snapshot()
@@ -148,6 +157,25 @@ def scanned(
             scans = [scans[0].narrowed(bounds)]
     with _shown(spark, scans):
         return read()
+
+
+def _relations_in(spark: SparkSession, text: str) -> frozenset[str] | None:
+    """The names that a statement uses for relations, by Spark's own parser; None where it does not show them.
+
+    A word in a string, a column or an alias that happens to be called as a source is no reason to look upstream.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    session: Any = spark
+    try:
+        parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    except (PySparkException, Py4JError):
+        return frozenset()  # Spark says what is wrong with it
+    tree = str(parsed.treeString())
+    if any(node in tree for node in _OPAQUE):
+        return None
+    return frozenset(written for name in _UNRESOLVED.findall(tree) for written in (name, name.lower()))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -21,10 +22,11 @@ from rw_sql.plan.definitions import (
 from rw_sql.runtime.change_formats.events import NO_VALUE
 from rw_sql.runtime.change_formats.rows import OP, ROW, change_rows
 from rw_sql.runtime.change_formats.values import TEMPORAL, ValueRules, misfit, value_of
+from rw_sql.runtime.recipe import Recipe
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
 
@@ -60,43 +62,58 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
     return (SPLIT, OFFSET, RUN, SINCE, ERROR, *(() if watermark is None else watermark[:1]))
 
 
-def decode(
-    records: DataFrame,
-    statement: CreateSource,
-    *,
-    run: int,
-    batch: int,
-    bucket: int,
-    since: Mapping[str, int] | None = None,
-) -> DataFrame:
-    """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them).
+@dataclass(slots=True)
+class Decoder:
+    """Makes the log's rows out of upstream records of one connector. Batches of a run share one."""
 
-    ``since`` are the epochs of the statements that set the splits' positions; without it the column is NULL.
-    """
-    connector = connector_of(statement) or ""
-    has_op = has_changes(statement)
-    decoded, error = change_rows(records, statement) if has_op else _decode_rows(records, statement)
-    values = [f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns]
-    included = [
-        _included(column).cast(include_type(column)).alias(include_name(connector, column))
-        for column in statement.include
-    ]
-    return decoded.select(
-        *values,
-        *included,
-        f.col(SPLIT),
-        f.col(OFFSET).cast("long").alias(OFFSET),
-        _by_reference(run).alias(RUN),
-        _by_reference(batch).alias(BATCH),
-        _since(since or {}).cast("long").alias(SINCE),
-        error.alias(ERROR),
-        f.when(error.isNotNull(), f.coalesce("value", "key") if has_op else f.col("value")).alias(RAW),
-        f.lit(bucket).cast("int").alias(BUCKET),
-        *([OP] if has_op else []),
-    )
+    statement: CreateSource
+    run: int
+    _recipe: Recipe | None = field(default=None, init=False)
+    _first: list[Column] = field(default_factory=list, init=False)
+    _last: list[Column] = field(default_factory=list, init=False)
+
+    def rows(self, records: DataFrame, *, batch: int, bucket: int, since: Mapping[str, int] | None = None) -> DataFrame:
+        """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them).
+
+        ``since`` are the epochs of the statements that set the splits' positions; without it the column is NULL.
+        """
+        if self._recipe is None:
+            self._recipe = self._written(Recipe(tuple(records.columns)))
+        return self._recipe.of(records).select(
+            *self._first,
+            _by_reference(batch).alias(BATCH),
+            _since(since or {}).cast("long").alias(SINCE),
+            *self._last[:2],
+            f.lit(bucket).cast("int").alias(BUCKET),
+            *self._last[2:],
+        )
+
+    def _written(self, records: Recipe) -> Recipe:
+        statement = self.statement
+        connector = connector_of(statement) or ""
+        has_op = has_changes(statement)
+        decoded, error = change_rows(records, statement) if has_op else _decode_rows(records, statement)
+        self._first = [
+            *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
+            *(
+                _included(column).cast(include_type(column)).alias(include_name(connector, column))
+                for column in statement.include
+            ),
+            f.col(SPLIT),
+            f.col(OFFSET).cast("long").alias(OFFSET),
+            _by_reference(self.run).alias(RUN),
+        ]
+        raw = f.coalesce("value", "key") if has_op else f.col("value")
+        self._last = [error.alias(ERROR), f.when(error.isNotNull(), raw).alias(RAW), *([f.col(OP)] if has_op else [])]
+        return decoded
 
 
-def _decode_rows(records: DataFrame, statement: CreateSource) -> tuple[DataFrame, Column]:
+def decode(records: DataFrame, statement: CreateSource, *, run: int, batch: int, bucket: int) -> DataFrame:
+    """The log's rows for records that come once. See :class:`Decoder`."""
+    return Decoder(statement, run).rows(records, batch=batch, bucket=bucket)
+
+
+def _decode_rows(records: Recipe, statement: CreateSource) -> tuple[Recipe, Column]:
     """The records with their rows, as ``_rw_row``, and why one has none."""
     encode = statement.format.encode if statement.format else "NATIVE"
     match encode:
@@ -106,8 +123,7 @@ def _decode_rows(records: DataFrame, statement: CreateSource) -> tuple[DataFrame
             return _decode_json(records, statement)
         case "CSV":
             separator = encode_value("PLAIN", "CSV", encode_options(statement), DELIMITER)
-            read, error = _read_text(records, statement, "CSV", {"sep": separator, "header": "false"})
-            return read.withColumnRenamed(_READ, ROW), error(ROW)
+            return _read_text(records, statement, "CSV", {"sep": separator, "header": "false"}, ROW)
         case "BYTES":
             only = statement.columns[0].name
             return records.withColumn(ROW, f.struct(f.col("value").alias(only))), f.lit(None).cast("string")
@@ -119,8 +135,7 @@ def _decode_rows(records: DataFrame, statement: CreateSource) -> tuple[DataFrame
 
 def _by_reference(value: int) -> Column:
     """A constant that the generated code is given; a literal is written into it, and each other value compiled anew."""
-    only = f.col(OFFSET).cast("long") % 1
-    return f.get(f.array(f.lit(value).cast("long")), only.cast("int"))
+    return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST(CAST({OFFSET} AS BIGINT) % 1 AS INT))")
 
 
 def _since(epochs: Mapping[str, int]) -> Column:
@@ -145,12 +160,12 @@ def json_rules(options: Mapping[str, str]) -> ValueRules:
     )
 
 
-def _decode_json(records: DataFrame, statement: CreateSource) -> tuple[DataFrame, Column]:
+def _decode_json(records: Recipe, statement: CreateSource) -> tuple[Recipe, Column]:
     # Spark takes a number for seconds: such columns are read as text, and that by the rules of all formats.
     temporal = frozenset(column.name for column in statement.columns if column.data_type.name in TEMPORAL)
-    read, error = _read_text(records, statement, "JSON", {}, temporal)
+    read, error = _read_text(records, statement, "JSON", {}, _READ if temporal else ROW, temporal)
     if not temporal:
-        return read.withColumnRenamed(_READ, ROW), error(ROW)
+        return read, error
     rules = json_rules(encode_options(statement))
     values = []
     misfits = []
@@ -160,17 +175,18 @@ def _decode_json(records: DataFrame, statement: CreateSource) -> tuple[DataFrame
         values.append((value_of(given, column.data_type, rules) if is_text else given).alias(column.name))
         if is_text:
             misfits.append(misfit(column, given, f.col(ROW).getField(column.name)))
-    return read.withColumn(ROW, f.struct(*values)), f.coalesce(error(_READ), *misfits)
+    return read.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
 
 
 def _read_text(
-    records: DataFrame,
+    records: Recipe,
     statement: CreateSource,
     encode: str,
     options: Mapping[str, str],
+    into: str,
     as_text: frozenset[str] = frozenset(),
-) -> tuple[DataFrame, Callable[[str], Column]]:
-    """The records with what their values hold, as ``_rw_read``, and what says why a value holds none.
+) -> tuple[Recipe, Column]:
+    """The records with what their values hold as a column ``into``, and what says why a value holds none.
 
     The columns in ``as_text`` are read as the text they are written as.
     """
@@ -181,17 +197,13 @@ def _read_text(
     schema = ", ".join([*columns, f"`{_CORRUPT}` STRING"])
     given = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **options}
     from_text = f.from_json if encode == "JSON" else f.from_csv
-
-    def error(row: str) -> Column:
-        return (
-            f.when(f.col("value").isNull(), f.lit(NO_VALUE))
-            .when(f.col(row).isNull(), f.lit(f"the value is not {encode}"))
-            .when(
-                f.col(row).getField(_CORRUPT).isNotNull(), f.lit(f"the value is not {encode} of the declared columns")
-            )
-        )
-
-    return records.withColumn(_READ, from_text(f.col("value").cast("string"), schema, given)), error
+    is_corrupt = f.col(into).getField(_CORRUPT).isNotNull()
+    error = (
+        f.when(f.col("value").isNull(), f.lit(NO_VALUE))
+        .when(f.col(into).isNull(), f.lit(f"the value is not {encode}"))
+        .when(is_corrupt, f.lit(f"the value is not {encode} of the declared columns"))
+    )
+    return records.withColumn(into, from_text(f.col("value").cast("string"), schema, given)), error
 
 
 def _included(column: IncludeColumn) -> Column:

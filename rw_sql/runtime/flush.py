@@ -36,6 +36,9 @@ _ASK_SECONDS = 2.0
 _GRACE_MS = 5_000
 """A job that began to stall only now is waited for so long: most of them are back at their first or second try."""
 
+_SOUND_MS = 30_000
+"""A job that has run for so long is back: it may have been one batch, slow to fail, for less."""
+
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
 _PAUSED = "paused, not waited for"
@@ -97,11 +100,15 @@ class Patience:
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
         """Whether the job that has this status now is passed over.
 
-        It is, when it stalls and did so some seconds ago: another try that failed soon is no new beginning.
+        It is, when it stalls and did so some seconds ago: another try that failed is no new beginning. What waits for
+        something that is being made is waited for, and did not stall.
         """
         if status.state == "STALLED":
+            if (status.reason or "").startswith((WAITING, DISCOVERING)):
+                self._since.pop(status.job, None)
+                return False
             return at_ms - self._since.setdefault(status.job, status.updated_ms) >= _GRACE_MS
-        if at_ms - status.updated_ms >= _GRACE_MS:
+        if at_ms - status.updated_ms >= _SOUND_MS:
             self._since.pop(status.job, None)
         return False
 
@@ -169,7 +176,7 @@ class _Arrival:
             if self._has_reader_arrived(snapshot, reader):
                 continue
             status = self.patience.stalled(context, reader.job)
-            if status is None or (status.reason or "").startswith(DISCOVERING):
+            if status is None:
                 return False
             stalls[status.reason or ""] = None
         if stalls:
@@ -230,7 +237,7 @@ def _flush_reader(
         if ends.are_reached(context, checkpoint):
             return True
         status = patience.stalled(context, job)
-        stall[:] = [] if status is None or (status.reason or "").startswith(WAITING) else [status]
+        stall[:] = [] if status is None else [status]
         return bool(stall)
 
     _wait(context, has_arrived, deadline, f'{reader.kind.replace("_", " ")} "{reader.name}" did not reach its inputs')

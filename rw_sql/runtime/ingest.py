@@ -18,7 +18,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.definitions import connector_of, source_definition
 from rw_sql.plan.desired import ingest_fragment, ingest_spec
 from rw_sql.plan.splits import AHEAD, EXPIRED, OK, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
-from rw_sql.runtime.decode import BUCKET, decode, log_schema, log_statistics
+from rw_sql.runtime.decode import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
 from rw_sql.runtime.log_upkeep import Upkeep, retention_of
@@ -180,6 +180,7 @@ class Ingest:
     pace: Pace
     throttle: Throttle
     upkeep: Upkeep
+    decoder: Decoder
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
     query: StreamingQuery | None = None
@@ -259,6 +260,7 @@ class Ingest:
                 is_log=True,
                 note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
             ),
+            decoder=Decoder(statement, run.run),
         )
         job._start_query({split: states[split] for split in spec.splits})
         return job
@@ -310,7 +312,7 @@ class Ingest:
                 lives = {split: self.output.lives[split][1] for split in moved}
                 records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
             since = {split: self.since[split] for split in moved}
-            rows = decode(records, statement, run=self.run, batch=batch, bucket=bucket, since=since)
+            rows = self.decoder.rows(records, batch=batch, bucket=bucket, since=since)
             fault("ingest.in_batch")
             is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
             small = as_stored(rows.toArrow(), self.schema) if is_small else None
@@ -357,6 +359,11 @@ class Ingest:
             if known is not None and now.get(topic) != known:
                 self.stall = StalledError(f"RECREATED {topic}: RESET SOURCE SPLITS {self.source.name}", is_final=True)
                 raise self.stall
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is under way."""
+        return not self.gate.is_idle
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""

@@ -49,6 +49,11 @@ class Job(Protocol):
         """Its run number."""
         ...
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is under way."""
+        ...
+
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
         ...
@@ -70,6 +75,11 @@ class BatchGate:
 
     def __exit__(self, *_: object) -> None:
         self._idle.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no batch is being written."""
+        return self._idle.is_set()
 
     def wait_idle(self, seconds: float) -> bool:
         """Waits until no batch is being written; False if one still is."""

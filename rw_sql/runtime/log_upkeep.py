@@ -120,6 +120,7 @@ class Upkeep:
             readers = self._held_readers(snapshot)
             if self.is_log:
                 self._drop_buckets(readers)
+            output.tell_version(anew=True)
             fault("upkeep.dropped")
         except CommitFailedError:
             # Somebody committed in between: a run that takes over.

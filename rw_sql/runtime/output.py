@@ -17,6 +17,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta_log import JobCommit, last_batch
 from rw_sql.runtime.faults import fault
+from rw_sql.runtime.version_checksum import VersionChecksums
 from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ class JobOutput:
     done: int = -1
     lives: Mapping[str, Life] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    checksums: VersionChecksums = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.checksums = VersionChecksums(self.warehouse, self.path)
 
     @staticmethod
     def open(
@@ -139,6 +144,7 @@ class JobOutput:
         new = [column for column in schema.fields if column.name not in known]
         if new:
             self.table.alter.add_columns(new)
+            self.tell_version()
 
     def _set(self, settings: dict[str, str]) -> None:
         """Gives the table settings that it does not have yet."""
@@ -146,6 +152,11 @@ class JobOutput:
         new = {key: value for key, value in settings.items() if known.get(key) != value}
         if new:
             self.table.alter.set_table_properties(new)
+            self.tell_version()
+
+    def tell_version(self, *, anew: bool = False) -> None:
+        """Writes down beside the commit that was just made through the handle what the table comes to with it."""
+        self.checksums.write(self.table, anew=anew)
 
     def _version_of(self, batch: int) -> int:
         return (self.run << _RUN_SHIFT) + batch + 1
@@ -168,6 +179,7 @@ class JobOutput:
                 )
             except CommitFailedError:
                 continue
+            self.tell_version()
             fault("fence.after")
             return
 
@@ -231,6 +243,7 @@ class JobOutput:
             )
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
+        self.tell_version(anew=True)
         return self.table.version()
 
     def require_own_run(self) -> None:
@@ -267,6 +280,7 @@ class JobOutput:
             )
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
+        self.tell_version()
         fault("batch.after_append")
 
     def append_frame(self, frame: DataFrame, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
@@ -315,6 +329,7 @@ class JobOutput:
             merge.execute()
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
+        self.tell_version()
         fault("batch.after_merge")
 
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:

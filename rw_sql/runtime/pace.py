@@ -19,6 +19,9 @@ _MORE_RECORDS, _MOST_RECORDS = 250_000, 2_000_000
 """How many more for each further view: each of them spends some tenths of a second of CPU on every batch, so that
 fewer are cheaper. And how many at most."""
 
+_MOST_IN_AN_INTERVAL = 10_000_000
+"""How many at most where batches are to start seldom: one then holds what comes in the meantime."""
+
 _RATE_INTERVAL_MS = 1000
 """With a rate limit batches start once a second: what one may read is the limit."""
 
@@ -43,6 +46,8 @@ def pace_of(options: Mapping[str, str], views: int = 1) -> Pace:
     interval_ms = int(options.get(BARRIER_INTERVAL, "0"))
     limit = rate_limit(options)
     most = min(BATCH_RECORDS + _MORE_RECORDS * max(views - 1, 0), _MOST_RECORDS)
+    # Between two batches of a minute's interval more comes in than in a second.
+    most = max(most, min(most * interval_ms // 1000, _MOST_IN_AN_INTERVAL))
     if limit is None:
         return Pace(interval_ms=interval_ms, batch_records=most)
     interval_ms = max(interval_ms, _RATE_INTERVAL_MS)

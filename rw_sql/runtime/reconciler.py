@@ -57,6 +57,8 @@ WITHHELD = "stands still while a rewind point is made or a REWIND is carried out
 
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
+_LOOK_SECONDS = 0.2
+_MOST_BATCH_SECONDS = 600.0
 _SOUND_AFTER_SECONDS = 10.0
 """A job that has run for so long has recovered: its next failure is tried again soon, as a first one is."""
 
@@ -259,6 +261,9 @@ class Reconciler:
         running, wanted = slot.running, slot.wanted
         slot.rest = None
         if running is not None:
+            if isinstance(running, Ingest) and _only_adds_splits(running.spec, wanted):
+                self._await_batch(slot, running)
+                wanted = slot.wanted
             failures: list[Failure | None] = []
             self._try(slot, lambda: failures.append(running.failure()))
             self._try(slot, running.stop)
@@ -284,6 +289,14 @@ class Reconciler:
             fault("reconciler.after_start")
         elif not self._hold_back(slot, spec, problem):
             slot.reason = None
+
+    def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
+        """Lets a reader end its batch before it takes up splits that were found: it would begin it anew, and where new
+        ones are found more often than a batch takes, never end it."""
+        wanted, deadline = slot.wanted, time.monotonic() + _MOST_BATCH_SECONDS
+        while slot.wanted == wanted and not self._is_closed and time.monotonic() < deadline:
+            if running.gate.wait_idle(_LOOK_SECONDS):
+                return
 
     def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
         """Does one thing to a job; why it failed, if it did."""
@@ -357,7 +370,8 @@ class Reconciler:
             state, run = "RUNNING", rest.run
         elif running is not None and running.failure() is None:
             state = "RUNNING"
-            _ease(slot, time.monotonic())
+            if not running.is_busy:  # its first batch may be what fails, however long that takes
+                _ease(slot, time.monotonic())
         elif slot.reason is not None:
             state = "STALLED"
         else:
@@ -445,6 +459,13 @@ def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) 
         if generation and isinstance(spec, ViewSpec) and spec.generation == int(generation):
             found.add(serving)
     return frozenset(found)
+
+
+def _only_adds_splits(running: IngestSpec, wanted: JobSpec | None) -> bool:
+    """Whether a reader is to go on as it does, with more splits."""
+    if not isinstance(wanted, IngestSpec) or not set(running.splits) < set(wanted.splits):
+        return False
+    return replace(wanted, splits=running.splits, since=running.since) == running
 
 
 def _ease(slot: JobSlot, now: float) -> None:

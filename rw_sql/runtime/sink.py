@@ -214,6 +214,11 @@ class Sink:
                 self.upkeep.run_if_due()
             fault("sink.after_batch")
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is under way."""
+        return not self.gate.is_idle
+
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
         failure = failure_of(self.query, self.stall)

@@ -306,6 +306,11 @@ class View:
                 raise FencedError(f"{self.spec.job} was stopped")
             yield
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is under way."""
+        return not self.gate.is_idle
+
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
         if self.backfill is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
-from rw_sql.plan.desired import view_job
+from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, TableRecord
+from rw_sql.plan.desired import rebuild_job, view_job
 from rw_sql.plan.lower_backfill import progress_text
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.refreshes import progress_of, refresh_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.1
 _WAIT = "WAIT waits until it is made"
+_ANEW = "it is made anew"
 
 
 def wait_until_made(
@@ -32,7 +33,8 @@ def wait_until_made(
 ) -> tuple[ObjectChange, ...]:
     """Waits for these jobs' views (all where None), at most so long, and says which are not made then and why.
 
-    One that stands still, or that nobody runs, is not waited for. ``tell`` is told of each how far it has come.
+    A view that is made anew counts as made once it serves. One that stands still, or that nobody runs, is not waited
+    for. ``tell`` is told of each how far it has come.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
@@ -65,6 +67,22 @@ def wait_until_made(
                 is_waiting = True
                 continue
             notices.append(ObjectChange(object=name, change="NOTICE", detail=why))
+        for rebuild in snapshot.all("rebuild"):
+            if not isinstance(rebuild, RebuildRecord) or (jobs is not None and view_job(rebuild.view_id) not in jobs):
+                continue
+            status = statuses.get(rebuild_job(rebuild))
+            if not is_owned:
+                why = f"{_ANEW}; no process runs the jobs of this warehouse"
+            elif status is not None and status.state == "STALLED":
+                why = f"{_ANEW}; STALLED: {status.reason}"
+            elif is_late:
+                why = f"{_ANEW}; {_WAIT}"
+            else:
+                is_waiting = True
+                continue
+            view = snapshot.get(rebuild.view_id)
+            named = rebuild.name if view is None else view.name
+            notices.append(ObjectChange(object=named, change="NOTICE", detail=why))
         if not is_waiting:
             return tuple(notices)
         time.sleep(_LOOK_SECONDS)

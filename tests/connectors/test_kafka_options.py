@@ -283,4 +283,6 @@ def test_positions_go_to_spark_and_back() -> None:
 def test_what_is_fetched_at_a_time_is_shared_by_the_partitions() -> None:
     bytes_of = {partitions: fetching(partitions)["kafka.max.partition.fetch.bytes"] for partitions in (1, 8, 16, 500)}
     assert bytes_of == {1: "8388608", 8: "8388608", 16: "4194304", 500: "1048576"}
+    polled = {partitions: fetching(partitions)["kafka.max.poll.records"] for partitions in (1, 8, 16, 500)}
+    assert polled == {1: "5000", 8: "5000", 16: "2500", 500: "500"}
     assert "kafka.max.partition.fetch.bytes" not in spark_options(SPEC, PLAIN)

@@ -38,6 +38,7 @@ POINTS = (
 
 PARTITIONS = 2
 CLASSES = 7
+TOP = 9
 _DELETED = 0.2
 _LIFE_SECONDS = 300
 
@@ -79,8 +80,16 @@ class KilledTable:
         assert {row[0]: (row[1], row[2] or 0) for row in found["classes"]} == {
             number: (counted[number], totals[number]) for number in counted
         }
-        odd = {id_: value for id_, value in self.rows.items() if value is not None and value % 2}
+        values = [(id_, value) for id_, value in self.rows.items() if value is not None]
+        odd = {id_: value for id_, value in values if value % 2}
         assert dict(found["odd"]) == odd, _differences(dict(found["odd"]), odd)
+        # Views that are computed again: of the classes that a change touches, and as a whole.
+        greatest = {
+            number: max((v for id_, v in values if id_ % CLASSES == number), default=None) for number in counted
+        }
+        assert dict(found["greatest"]) == greatest, "the greatest value of each class"
+        highest = sorted(values, key=lambda row: (-row[1], row[0]))[:TOP]
+        assert sorted(map(tuple, found["highest"])) == sorted((v, id_) for id_, v in highest), "the highest values"
         return {"processes killed": len(points), "updates": self.updates, "rows compared": len(self.rows)}
 
     def _produce(self, count: int) -> None:
@@ -141,6 +150,16 @@ def _main(task: dict[str, Any]) -> None:
             f"FROM t GROUP BY id % {CLASSES}",
         ),
         ("odd", "CREATE MATERIALIZED VIEW odd AS SELECT id, v FROM t WHERE v % 2 = 1"),
+        (
+            "greatest",
+            f"CREATE MATERIALIZED VIEW greatest AS SELECT id % {CLASSES} AS class, max(v) AS v FROM t "
+            f"GROUP BY id % {CLASSES}",
+        ),
+        (
+            "highest",
+            "CREATE MATERIALIZED VIEW highest AS SELECT v, id FROM t WHERE v IS NOT NULL "
+            f"ORDER BY v DESC, id LIMIT {TOP}",
+        ),
     ):
         if name not in made:
             spark.sql(statement)
@@ -151,6 +170,8 @@ def _main(task: dict[str, Any]) -> None:
             ("rows", "SELECT id, v FROM t"),
             ("classes", "SELECT class, n, total FROM classes"),
             ("odd", "SELECT id, v FROM odd"),
+            ("greatest", "SELECT class, v FROM greatest"),
+            ("highest", "SELECT v, id FROM highest"),
         )
     }
     (Path(task["folder"]) / "found.json").write_text(json.dumps(found))

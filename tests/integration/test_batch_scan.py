@@ -64,6 +64,11 @@ def test_a_source_without_an_end_is_refused_and_a_table_of_ones_own_is_read(sess
     with pytest.raises(SqlError) as refused:
         session.sql("SELECT * FROM g")
     assert refused.value.code == "RW301"
+    with pytest.raises(SqlError):
+        session.sql("EXPLAIN SELECT * FROM G")
+    # Words that name no relation have nothing to do with it.
+    assert session.sql("SELECT 'g' AS g, max(g) AS n FROM (SELECT id AS g FROM range(3))")[0].n == 2
+    assert session.sql("EXPLAIN SELECT 1 AS one")
     session.sql("CREATE SOURCE h (id BIGINT) WITH (connector = 'datagen', datagen.rows.total = '50')")
     assert session.sql("SELECT count(DISTINCT id) AS n FROM h")[0].n > 0
     session.spark.createDataFrame([(1,)], "id int").createOrReplaceTempView("g")

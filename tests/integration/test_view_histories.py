@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
+from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, delete_records, produce
 from tests.integration.attached import wait_until
 
 if TYPE_CHECKING:
@@ -154,6 +154,29 @@ def test_operations_while_history_is_read_give_every_view_the_same_rows(topic: T
     assert live == Counter({r: 1 for r in topic.records() if int(r[1]) >= 40}) + Counter(
         {("0", str(place)): 1 for place in range(45, 50)}
     )
+
+
+def test_history_that_expires_before_it_is_read_is_told_and_made_anew(topic: Topic) -> None:
+    topic.create(mode="latest")
+    topic.make("old")
+    topic.session.run(
+        "SET background_ddl = true",
+        "CREATE MATERIALIZED VIEW slow WITH (scan.startup.mode = 'earliest', backfill_rate_limit = 0) "
+        "AS SELECT part, place FROM s",
+        "SET background_ddl = false",
+    )
+    wait_until(lambda: topic.session.job("slow").state == "BACKFILLING", "history is read")
+    delete_records(topic.broker.bootstrap, topic.name, {0: 12})
+    topic.session.sql("ALTER MATERIALIZED VIEW slow SET BACKFILL_RATE_LIMIT = DEFAULT")
+    wait_until(lambda: topic.session.job("slow").state == "STALLED", "the view cannot have its history")
+    way_out = "REBUILD MATERIALIZED VIEW slow"
+    assert topic.session.job("slow").reason.startswith(f"EXPIRED {topic.name}:0, 12 records of history: {way_out}")
+    topic.produce(5)
+    live = Counter({record: 1 for record in topic.records() if int(record[1]) >= 40})
+    assert topic.rows("old") == live
+    topic.session.run(way_out, "WAIT MATERIALIZED VIEW slow")
+    gone = {("0", str(place)) for place in range(12)}
+    assert topic.rows("slow") == Counter({record: 1 for record in topic.records() if record not in gone})
 
 
 def test_datagen_has_a_history_too(session: AttachedSession) -> None:

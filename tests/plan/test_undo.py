@@ -86,6 +86,21 @@ def test_undo_names_the_later_operations_that_rest_on_it() -> None:
     assert world.states("s") == {"old:0": 40, "old:1": 50}
 
 
+def test_a_move_is_undone_from_its_end() -> None:
+    world = moved_world()
+    world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    moved = world.operations[0].epoch
+    world.run("RESET SOURCE SPLITS s")
+    reset = world.operations[0].epoch
+    assert all(split.startswith("new:") for split in world.assigned("s"))
+    # By itself it would name the old topic again without the positions in it, which the RESET took away.
+    error = refused(world, f"UNDO OPERATION {moved}")
+    assert f"later operations rest on it: {reset} (RESET SOURCE SPLITS)" in error.message
+    assert error.hint == f"UNDO OPERATION {reset}; then UNDO OPERATION {moved}"
+    world.run(f"UNDO OPERATION {reset}", f"UNDO OPERATION {moved}")
+    assert world.states("s") == {"old:0": 40, "old:1": 50}
+
+
 def test_operations_on_other_splits_do_not_stand_in_the_way() -> None:
     world = moved_world()
     world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 15)")

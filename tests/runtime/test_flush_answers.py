@@ -30,5 +30,16 @@ def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
     assert not patience.is_over(replace(stalled, updated_ms=3_000), 3_100)
     assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=5_000), 6_500)
     assert patience.is_over(replace(stalled, updated_ms=7_000), 7_100)
-    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=8_000), 13_000)
-    assert not patience.is_over(replace(stalled, updated_ms=14_000), 14_100)
+    # A batch that takes its time to fail.
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=8_000), 20_000)
+    assert patience.is_over(replace(stalled, updated_ms=21_000), 21_100)
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=22_000), 52_000)
+    assert not patience.is_over(replace(stalled, updated_ms=53_000), 53_100)
+
+
+def test_what_waits_for_another_has_not_stalled() -> None:
+    patience = Patience()
+    waiting = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="WAITING for a", updated_ms=1_000)
+    assert not patience.is_over(waiting, 20_000)
+    assert not patience.is_over(replace(waiting, state="RUNNING", updated_ms=20_500), 20_600)
+    assert not patience.is_over(replace(waiting, reason="no disk", updated_ms=21_000), 21_100)

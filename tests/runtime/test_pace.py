@@ -43,6 +43,14 @@ def test_a_batch_of_a_source_that_many_views_read_is_larger() -> None:
     assert pace_of({"source_rate_limit": "1000"}, 8).batch_records == 1000
 
 
+def test_where_batches_start_seldom_they_hold_what_came_meanwhile() -> None:
+    assert pace_of({"barrier_interval_ms": "500"}).batch_records == BATCH_RECORDS
+    assert pace_of({"barrier_interval_ms": "4000"}).batch_records == 4 * BATCH_RECORDS
+    assert pace_of({"barrier_interval_ms": "3600000"}).batch_records == 10_000_000
+    both = {"barrier_interval_ms": "60000", "source_rate_limit": "100000"}
+    assert pace_of(both).batch_records == 6_000_000
+
+
 @dataclass(slots=True)
 class _Clock:
     """A time that a test moves."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.plan.desired import IngestSpec
 from rw_sql.runtime import reconciler as module
 from rw_sql.runtime.job import Failure, StalledError
 from tests.runtime.jobs import Jobs, wait_until
@@ -135,3 +137,29 @@ def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypa
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         jobs.reconciler.reconcile()
         jobs.jobs["mv-1"].problem = Failure(reason="the broker went away")
+
+
+def test_a_job_whose_first_batch_is_slow_to_fail_has_not_recovered(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_LAST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "_SOUND_AFTER_SECONDS", 0.0)
+    jobs.put_view("a")
+    for number in range(1, 4):
+        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.jobs["mv-1"].is_busy = True
+        jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
+        jobs.reconciler.reconcile()
+        jobs.jobs["mv-1"].problem = Failure(reason="the disk is full")
+    jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "STALLED", "it is stalled")
+    assert jobs.reconciler._slots["mv-1"].delay >= 0.2
+
+
+def test_splits_that_are_found_are_taken_up_after_the_batch() -> None:
+    running = IngestSpec(
+        job="ingest-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a",), since=3
+    )
+    assert module._only_adds_splits(running, replace(running, splits=("a", "b"), since=4))
+    assert not module._only_adds_splits(running, running)
+    assert not module._only_adds_splits(running, replace(running, splits=("b", "c"), since=4))
+    assert not module._only_adds_splits(running, replace(running, splits=("a", "b"), since=4, definition="other"))
+    assert not module._only_adds_splits(running, None)

@@ -15,7 +15,9 @@ from pyspark.sql import functions as f
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
+
+    from rw_sql.runtime.recipe import StepsT
 
 UPSERT, DELETE = 1, -1
 
@@ -72,7 +74,7 @@ def exact_decimal(format: str, name: str, kind: str) -> Column | None:
     return f.coalesce(*found)
 
 
-def upsert_changes(records: DataFrame, key: EventKey) -> DataFrame:
+def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
     """UPSERT: the value is the row, no value deletes it. The key's columns come from the record's key."""
     keys = _nothing() if key.is_record_key else _record_keys(f.col("key").cast("string"), key.columns)
     read = records.withColumn(_EVENT, f.from_json(f.col("value").cast("string"), _FIELDS)).withColumn(_KEYS, keys)
@@ -88,7 +90,7 @@ def upsert_changes(records: DataFrame, key: EventKey) -> DataFrame:
     return read.withColumn(CHANGES, changes)
 
 
-def debezium_changes(records: DataFrame, key: EventKey, *, ignore_key: bool, has_types: bool) -> DataFrame:
+def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_types: bool) -> StepsT:
     """DEBEZIUM: the envelope, by itself or as ``payload``; a record without a value deletes its key.
 
     ``has_types``: what a record's schema says of its fields is wanted too, as ``_rw_types``.
@@ -156,7 +158,7 @@ def _types(fields: Column) -> Column:
     )
 
 
-def maxwell_changes(records: DataFrame, key: EventKey) -> DataFrame:
+def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
     """MAXWELL: ``data`` is the row, ``old`` what an update changed. A bootstrap's rows are inserts."""
     read = _read(records, f"type STRING, data {_FIELDS}, old {_FIELDS}, {_CORRUPT} STRING")
     event = f.col(_EVENT)
@@ -178,7 +180,7 @@ def maxwell_changes(records: DataFrame, key: EventKey) -> DataFrame:
     return read.withColumn(CHANGES, changes)
 
 
-def canal_changes(records: DataFrame, key: EventKey) -> DataFrame:
+def canal_changes(records: StepsT, key: EventKey) -> StepsT:
     """CANAL: ``data`` are the rows of one statement, ``old`` what an update changed of each."""
     schema = f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>, {_CORRUPT} STRING"
     read = _read(records, schema)
@@ -212,7 +214,7 @@ def canal_changes(records: DataFrame, key: EventKey) -> DataFrame:
     return read.withColumn(CHANGES, changes)
 
 
-def _read(records: DataFrame, schema: str) -> DataFrame:
+def _read(records: StepsT, schema: str) -> StepsT:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     return records.withColumn(_EVENT, f.from_json(f.col("value").cast("string"), schema, options))
 

@@ -25,8 +25,9 @@ from rw_sql.runtime.change_formats.values import Told, ValueRules, misfit, value
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
+    from rw_sql.runtime.recipe import StepsT
     from rw_sql.syntax.statements import ColumnDefinition, CreateSource
 
 OP = CHANGE_COLUMN[0]
@@ -36,7 +37,7 @@ _TEXTS = "_rw_texts"
 _TOLD = ("NUMERIC", "TIMESTAMP")
 
 
-def change_rows(records: DataFrame, statement: CreateSource) -> tuple[DataFrame, Column]:
+def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
     """The changes of upstream records, a row each, and why a row is none (NULL where it is one).
 
     Adds ``_rw_row``, a struct of the declared columns, and ``_rw_op``; the records' own columns stay.

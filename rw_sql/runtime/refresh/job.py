@@ -119,6 +119,11 @@ class RefreshJob:
         job.work = run_in_background(job._work, spec.job)
         return job
 
+    @property
+    def is_busy(self) -> bool:
+        """Never: it has no batches."""
+        return False
+
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
         if self.problem is not None or self.work is None or not self.work.done():

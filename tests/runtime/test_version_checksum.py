@@ -1,0 +1,112 @@
+"""The checksum files beside commits that delta-rs made, and that Spark finds in them what it would find out itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.table_files import compact
+from rw_sql.runtime.version_checksum import TableState, VersionChecksums
+
+SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "_rw_bucket", "type": "integer", "nullable": True, "metadata": {}},
+        ],
+    }
+)
+
+
+def _rows(*ids: int, bucket: int = 1) -> pa.Table:
+    schema = pa.schema([("id", pa.int64()), ("_rw_bucket", pa.int32())])
+    return pa.table([list(ids), [bucket] * len(ids)], schema=schema)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> JobOutput:
+    return JobOutput.open(
+        Warehouse.at(str(tmp_path)),
+        str(tmp_path / "t"),
+        SCHEMA,
+        job="ingest-1",
+        run=1,
+        epoch=1,
+        partition_by=("_rw_bucket",),
+        has_change_feed=True,
+    )
+
+
+def _told(output: JobOutput, version: int | None = None) -> dict[str, Any]:
+    at = output.table.version() if version is None else version
+    told: dict[str, Any] = json.loads(Path(f"{output.path}/_delta_log/{at:020d}.crc").read_text())
+    return told
+
+
+def _require_true(output: JobOutput) -> dict[str, Any]:
+    """The newest checksum, once it says what the table's files say."""
+    told = _told(output)
+    sizes = pa.table(DeltaTable(output.path).get_add_actions()).column("size_bytes").to_pylist()
+    assert (told["numFiles"], told["tableSizeBytes"]) == (len(sizes), sum(sizes))
+    assert (told["numMetadata"], told["numProtocol"]) == (1, 1)
+    return told
+
+
+def test_each_commit_of_a_job_has_one(output: JobOutput) -> None:
+    first = _require_true(output)
+    assert first["metadata"]["configuration"]["delta.enableChangeDataFeed"] == "true"
+    output.append_rows(_rows(1, 2), 0)
+    assert _require_true(output)["numFiles"] == 1
+    output.upsert_rows(_rows(2, 3), ["id"], 1)
+    _require_true(output)
+    for batch in range(2, 30):
+        output.append_rows(_rows(batch), batch)
+    before = _require_true(output)
+    assert compact(output.table, "_rw_bucket")
+    output.tell_version(anew=True)
+    assert _require_true(output)["numFiles"] < before["numFiles"]
+    back_to = output.table.version() - 2
+    again = JobOutput.reopen(output.warehouse, output.path, job="ingest-1", run=2, epoch=2)
+    again.restore(back_to, rewind=7, done=28)
+    assert _require_true(again)["metadata"] == first["metadata"]
+
+
+def test_a_new_run_begins_with_what_the_last_checkpoint_says(output: JobOutput) -> None:
+    output.append_rows(_rows(1), 0)
+    told = _told(output)
+    output.table.create_checkpoint()
+    output.append_rows(_rows(2), 1)
+    for file in Path(f"{output.path}/_delta_log").glob("*.crc"):
+        file.unlink()
+    for file in Path(f"{output.path}/_delta_log").glob("*.json"):
+        if int(file.name[:20]) < output.table.version():
+            file.unlink()
+    again = JobOutput.reopen(output.warehouse, output.path, job="ingest-1", run=2, epoch=2)
+    found = _require_true(again)
+    assert (found["metadata"], found["protocol"]) == (told["metadata"], told["protocol"])
+
+
+def test_a_commit_that_does_not_tell_the_sizes_of_what_it_removes_is_counted_anew() -> None:
+    state = TableState(version=3, files=2, bytes=30, metadata={"id": "a"}, protocol={"minReaderVersion": 1})
+    added = state.after([{"add": {"size": 5}}, {"remove": {"size": 10}}, {"commitInfo": {}}, {"cdc": {"size": 4}}])
+    assert added == TableState(version=4, files=2, bytes=25, metadata=state.metadata, protocol=state.protocol)
+    assert state.after([{"remove": {"path": "x"}}]) is None
+    renamed = state.after([{"metaData": {"id": "b"}}])
+    assert renamed is not None
+    assert renamed.metadata == {"id": "b"}
+
+
+def test_what_cannot_be_written_stops_nobody(output: JobOutput, caplog: pytest.LogCaptureFixture) -> None:
+    checksums = VersionChecksums(output.warehouse, f"{output.path}/nowhere")
+    checksums.write(output.table)
+    output.append_rows(_rows(1), 0)
+    checksums.write(output.table)
+    assert not Path(f"{output.path}/nowhere").exists()
