@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 _KAFKA, _OTHERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
 """What a reader's output is known by: Spark's own of Kafka, and ours."""
 
-_UNRESOLVED = re.compile(r"'Unresolved(?:Relation|TableOrView|Table|View) \[([^\],]*)\]")
-_OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier")
+_OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
 """Nodes that hold another statement or the expression of a name, of which their plan shows nothing."""
 
 _WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
@@ -140,11 +139,11 @@ def scanned(
 
     A relation of the user's own with such a name is the one that is meant.
     """
-    named = _relations_in(spark, text)
+    tree = _parsed(spark, text)
     meant = [
         source
         for source in sources
-        if (named is None or source.name in named) and not spark.catalog.tableExists(f"`{source.name}`")
+        if (tree is None or _is_relation(source.name, tree)) and not spark.catalog.tableExists(f"`{source.name}`")
     ]
     if not meant:
         return read()
@@ -159,8 +158,8 @@ def scanned(
         return read()
 
 
-def _relations_in(spark: SparkSession, text: str) -> frozenset[str] | None:
-    """The names that a statement uses for relations, by Spark's own parser; None where it does not show them.
+def _parsed(spark: SparkSession, text: str) -> str | None:
+    """A statement as Spark's own parser has it; None where that does not tell what relations it names.
 
     A word in a string, a column or an alias that happens to be called as a source is no reason to look upstream.
     """
@@ -169,13 +168,14 @@ def _relations_in(spark: SparkSession, text: str) -> frozenset[str] | None:
 
     session: Any = spark
     try:
-        parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+        tree = str(session._jsparkSession.sessionState().sqlParser().parsePlan(text).treeString())
     except (PySparkException, Py4JError):
-        return frozenset()  # Spark says what is wrong with it
-    tree = str(parsed.treeString())
-    if any(node in tree for node in _OPAQUE):
-        return None
-    return frozenset(written for name in _UNRESOLVED.findall(tree) for written in (name, name.lower()))
+        return None  # it is wrong, or has places for arguments that are put in later
+    return None if any(node in tree for node in _OPAQUE) else tree
+
+
+def _is_relation(name: str, tree: str) -> bool:
+    return re.search(rf"'Unresolved(?:Relation|TableOrView|Table|View) \[{re.escape(name)}\]", tree, re.I) is not None
 
 
 @contextmanager

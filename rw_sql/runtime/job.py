@@ -50,8 +50,8 @@ class Job(Protocol):
         ...
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a batch is under way."""
+    def is_unproven(self) -> bool:
+        """Whether its first batch is under way: none has ended well yet."""
         ...
 
     def failure(self) -> Failure | None:
@@ -69,17 +69,19 @@ class BatchGate:
     def __init__(self) -> None:
         self._idle = threading.Event()
         self._idle.set()
+        self._has_ended = False
 
     def __enter__(self) -> None:
         self._idle.clear()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None = None, *_: object) -> None:
+        self._has_ended = self._has_ended or error is None
         self._idle.set()
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no batch is being written."""
-        return self._idle.is_set()
+    def is_in_first(self) -> bool:
+        """Whether a batch is being written, and none has been to its end."""
+        return not self._has_ended and not self._idle.is_set()
 
     def wait_idle(self, seconds: float) -> bool:
         """Waits until no batch is being written; False if one still is."""

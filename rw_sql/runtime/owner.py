@@ -18,6 +18,7 @@ from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.plan.desired import ingest_spec, is_view_held, view_spec
 from rw_sql.plan.lower_source import take_up_new_topics
+from rw_sql.plan.lower_undo import DISCOVERY
 from rw_sql.plan.options import source_options, visible
 from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.background import run_in_background
@@ -357,7 +358,7 @@ class Owner:
                 self._looked_after[source_id] = stamp
             return
         operation = Operation(
-            kind="DISCOVER SPLITS",
+            kind=DISCOVERY,
             statement=f"-- discovered for source {source.name}: {'; '.join(notes)}",
             objects=(source.name,),
             changes=changes,

@@ -26,6 +26,7 @@ from rw_sql.plan.desired import (
     view_job,
 )
 from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.discovered import was_discovered
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.holds import held_jobs
@@ -58,14 +59,16 @@ WITHHELD = "stands still while a rewind point is made or a REWIND is carried out
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
-_MOST_BATCH_SECONDS = 600.0
 _SOUND_AFTER_SECONDS = 10.0
 """A job that has run for so long has recovered: its next failure is tried again soon, as a first one is."""
 
 
 @dataclass(slots=True)
 class JobSlot:
-    """One job: what is wanted of it, what runs, and when to try again."""
+    """One job: what is wanted of it, what runs, and when to try again.
+
+    ``awaiting`` is what it takes up once the batch under way has ended.
+    """
 
     job_id: str
     object_id: int
@@ -80,6 +83,7 @@ class JobSlot:
     reason: str | None = None
     last_error: str | None = None
     rest: Rest | None = None
+    awaiting: JobSpec | None = None
     quiet_since: float | None = None
 
     @property
@@ -232,6 +236,8 @@ class Reconciler:
             self._changed.set()
 
     def _is_settled(self, slot: JobSlot) -> bool:
+        if slot.awaiting is not None and slot.awaiting == slot.wanted:
+            return True  # it reads on; nobody asked for the splits that were found
         if slot.is_working:
             # Another try of a job that cannot run holds up nobody; but a job that is to stop has not until it has.
             is_retry = slot.running is None and slot.reason is not None and slot.delay > _FIRST_RETRY_SECONDS
@@ -261,7 +267,7 @@ class Reconciler:
         running, wanted = slot.running, slot.wanted
         slot.rest = None
         if running is not None:
-            if isinstance(running, Ingest) and _only_adds_splits(running.spec, wanted):
+            if isinstance(running, Ingest):
                 self._await_batch(slot, running)
                 wanted = slot.wanted
             failures: list[Failure | None] = []
@@ -293,10 +299,17 @@ class Reconciler:
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
         """Lets a reader end its batch before it takes up splits that were found: it would begin it anew, and where new
         ones are found more often than a batch takes, never end it."""
-        wanted, deadline = slot.wanted, time.monotonic() + _MOST_BATCH_SECONDS
-        while slot.wanted == wanted and not self._is_closed and time.monotonic() < deadline:
-            if running.gate.wait_idle(_LOOK_SECONDS):
-                return
+        try:
+            while not self._is_closed and running.failure() is None:
+                wanted = slot.wanted
+                is_known = wanted is not None and wanted == slot.awaiting
+                if not is_known and not was_discovered(self._context, running.spec, wanted):
+                    return
+                slot.awaiting = wanted
+                if running.gate.wait_idle(_LOOK_SECONDS):
+                    return
+        finally:
+            slot.awaiting = None
 
     def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
         """Does one thing to a job; why it failed, if it did."""
@@ -348,7 +361,7 @@ class Reconciler:
             status = self._status(slot)
             old = self._reported.get(slot.job_id)
             if old is None or _told(old) != _told(status):
-                fresh.append(_dated(status, at))
+                fresh.append(replace(status, updated_ms=at))
                 log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
                 self._reported[slot.job_id] = status
         facts = self._context.metastore.runtime
@@ -370,7 +383,7 @@ class Reconciler:
             state, run = "RUNNING", rest.run
         elif running is not None and running.failure() is None:
             state = "RUNNING"
-            if not running.is_busy:  # its first batch may be what fails, however long that takes
+            if not running.is_unproven:  # its first batch may be what fails, however long that takes
                 _ease(slot, time.monotonic())
         elif slot.reason is not None:
             state = "STALLED"
@@ -461,13 +474,6 @@ def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) 
     return frozenset(found)
 
 
-def _only_adds_splits(running: IngestSpec, wanted: JobSpec | None) -> bool:
-    """Whether a reader is to go on as it does, with more splits."""
-    if not isinstance(wanted, IngestSpec) or not set(running.splits) < set(wanted.splits):
-        return False
-    return replace(wanted, splits=running.splits, since=running.since) == running
-
-
 def _ease(slot: JobSlot, now: float) -> None:
     """Forgets the failures before of a job that runs, once it has for a while."""
     if slot.sound_since is None:
@@ -492,7 +498,3 @@ def _start(context: Context, spec: JobSpec) -> Job:
 
 def _told(status: JobStatus) -> tuple[object, ...]:
     return (status.state, status.reason, status.last_error, status.run, status.restarts)
-
-
-def _dated(status: JobStatus, at_ms: int) -> JobStatus:
-    return replace(status, updated_ms=at_ms)

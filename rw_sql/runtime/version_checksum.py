@@ -87,11 +87,15 @@ class VersionChecksums:
             version = table.version()
             if self._known is not None and self._known.version == version:
                 return
+            told = self._read(version)
+            if told is not None:  # Spark's own, of a commit of Spark's
+                self._known = told
+                return
             state = None if anew else self._next(version)
             self._known = state or self._counted(table)
             if self._known is not None:
                 self.warehouse.write_text(_file(self.path, version), self._known.to_json() + "\n")
-        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        except Exception as error:  # noqa: BLE001 - the commit is made, whatever becomes of this
             # Spark finds out by itself.
             self._known = None
             logger.warning("no checksum of %s: %s", self.path, error)

@@ -307,9 +307,9 @@ class View:
             yield
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a batch is under way."""
-        return not self.gate.is_idle
+    def is_unproven(self) -> bool:
+        """Whether its first batch is under way: none has ended well yet."""
+        return self.gate.is_in_first
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""

@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, TableRecord
+from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
 from rw_sql.plan.desired import rebuild_job, view_job
 from rw_sql.plan.lower_backfill import progress_text
+from rw_sql.plan.lower_rebuild import rebuild_groups
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.refreshes import progress_of, refresh_of
 from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.lease import is_held, now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import BackfillProgress
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus
+    from rw_sql.metastore.records import RebuildRecord
     from rw_sql.runtime.context import Context
 
 _LOOK_SECONDS = 0.1
@@ -67,25 +69,32 @@ def wait_until_made(
                 is_waiting = True
                 continue
             notices.append(ObjectChange(object=name, change="NOTICE", detail=why))
-        for rebuild in snapshot.all("rebuild"):
-            if not isinstance(rebuild, RebuildRecord) or (jobs is not None and view_job(rebuild.view_id) not in jobs):
+        for group in rebuild_groups(snapshot):
+            if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
                 continue
-            status = statuses.get(rebuild_job(rebuild))
-            if not is_owned:
-                why = f"{_ANEW}; no process runs the jobs of this warehouse"
-            elif status is not None and status.state == "STALLED":
-                why = f"{_ANEW}; STALLED: {status.reason}"
-            elif is_late:
-                why = f"{_ANEW}; {_WAIT}"
-            else:
-                is_waiting = True
-                continue
-            view = snapshot.get(rebuild.view_id)
-            named = rebuild.name if view is None else view.name
-            notices.append(ObjectChange(object=named, change="NOTICE", detail=why))
+            said = "" if is_owned else "no process runs the jobs of this warehouse"
+            said = said or _held_up(snapshot, group, statuses) or (_WAIT if is_late else "")
+            is_waiting = is_waiting or not said
+            notices += _of_group(snapshot, group, f"{_ANEW}; {said}") if said else ()
         if not is_waiting:
             return tuple(notices)
         time.sleep(_LOOK_SECONDS)
+
+
+def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mapping[str, JobStatus]) -> str:
+    """Why views that are made anew together, and serve together, will not for now; empty where they may any moment."""
+    for rebuild in group:
+        status, view = statuses.get(rebuild_job(rebuild)), snapshot.get(rebuild.view_id)
+        if status is not None and status.state == "STALLED":
+            return f"STALLED: {status.reason}"
+        if isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0 and rebuild.histories:
+            return "backfill_rate_limit is 0"
+    return ""
+
+
+def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> list[ObjectChange]:
+    views = [snapshot.get(rebuild.view_id) for rebuild in group]
+    return [ObjectChange(object=view.name, change="NOTICE", detail=why) for view in views if view is not None]
 
 
 def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ObjectChange, ...]:

@@ -46,7 +46,7 @@ class FakeJob:
     problem: Failure | None = None
     stop_error: Exception | None = None
     is_stopped: bool = False
-    is_busy: bool = False
+    is_unproven: bool = False
     may_stop: threading.Event = field(default_factory=threading.Event)
     is_stopping: threading.Event = field(default_factory=threading.Event)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rw_sql.metastore.records import AssignSplits, Operation
 from rw_sql.plan.desired import IngestSpec
+from rw_sql.plan.lower_undo import DISCOVERY
 from rw_sql.runtime import reconciler as module
-from rw_sql.runtime.job import Failure, StalledError
+from rw_sql.runtime.discovered import only_adds_splits, was_discovered
+from rw_sql.runtime.job import BatchGate, Failure, StalledError
 from tests.runtime.jobs import Jobs, wait_until
 
 if TYPE_CHECKING:
@@ -146,7 +151,7 @@ def test_a_job_whose_first_batch_is_slow_to_fail_has_not_recovered(jobs: Jobs, m
     jobs.put_view("a")
     for number in range(1, 4):
         jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
-        jobs.jobs["mv-1"].is_busy = True
+        jobs.jobs["mv-1"].is_unproven = True
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         jobs.reconciler.reconcile()
         jobs.jobs["mv-1"].problem = Failure(reason="the disk is full")
@@ -158,8 +163,58 @@ def test_splits_that_are_found_are_taken_up_after_the_batch() -> None:
     running = IngestSpec(
         job="ingest-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a",), since=3
     )
-    assert module._only_adds_splits(running, replace(running, splits=("a", "b"), since=4))
-    assert not module._only_adds_splits(running, running)
-    assert not module._only_adds_splits(running, replace(running, splits=("b", "c"), since=4))
-    assert not module._only_adds_splits(running, replace(running, splits=("a", "b"), since=4, definition="other"))
-    assert not module._only_adds_splits(running, None)
+    assert only_adds_splits(running, replace(running, splits=("a", "b"), since=4))
+    assert not only_adds_splits(running, running)
+    assert not only_adds_splits(running, replace(running, splits=("b", "c"), since=4))
+    assert not only_adds_splits(running, replace(running, splits=("a", "b"), since=4, definition="other"))
+
+
+def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = IngestSpec(
+        job="ingest-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a", "b"), since=4
+    )
+    more = replace(found, splits=("a", "b", "c"), since=5)
+    monkeypatch.setattr(module, "was_discovered", lambda _, running, wanted: wanted in (found, more))
+    gate = BatchGate()
+    running: Any = SimpleNamespace(gate=gate, spec=None, failure=lambda: None)
+    slot = module.JobSlot(job_id="ingest-1", object_id=1, wanted=found)
+    for end in (lambda: gate.__exit__(), lambda: setattr(slot, "wanted", None)):
+        gate.__enter__()
+        slot.wanted = found
+        waiting = threading.Thread(target=jobs.reconciler._await_batch, args=(slot, running))
+        waiting.start()
+        wait_until(lambda: slot.awaiting == found, "it waits")
+        assert jobs.reconciler._is_settled(slot)
+        slot.wanted = more
+        wait_until(lambda: slot.awaiting == more, "it waits on")
+        end()
+        waiting.join(20)
+        assert not waiting.is_alive()
+        assert slot.awaiting is None
+
+
+def test_only_a_discovery_waits(jobs: Jobs) -> None:
+    running = IngestSpec(
+        job="ingest-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a",), since=1
+    )
+    for kind, expected in (("RESET SOURCE SPLITS", False), (DISCOVERY, True)):
+        snapshot = jobs.metastore.snapshot()
+        operation = Operation(
+            kind=kind, statement="", objects=("s",), changes=(AssignSplits(fragment="f", splits=(kind,)),)
+        )
+        epoch = jobs.metastore.commit(operation, based_on=snapshot).epoch
+        wanted = replace(running, splits=("a", "b"), since=epoch)
+        assert was_discovered(jobs.context, running, wanted) is expected
+    assert not was_discovered(jobs.context, running, None)
+
+
+def test_a_batch_that_ended_well_proves_a_run() -> None:
+    gate = BatchGate()
+    assert not gate.is_in_first
+    gate.__enter__()
+    assert gate.is_in_first
+    gate.__exit__(OSError)
+    with gate:
+        assert gate.is_in_first
+    with gate:
+        assert not gate.is_in_first

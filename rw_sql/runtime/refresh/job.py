@@ -120,7 +120,7 @@ class RefreshJob:
         return job
 
     @property
-    def is_busy(self) -> bool:
+    def is_unproven(self) -> bool:
         """Never: it has no batches."""
         return False
 
