@@ -173,8 +173,12 @@ class Watched:
     _rows: int = 0
 
     def _is_newer(self) -> bool:
-        version = -1 if self._table is None else self._table.version()
-        return Path(f"{self.path}/_delta_log/{version + 1:020d}.json").exists()
+        log = Path(f"{self.path}/_delta_log")
+        if self._table is None:
+            return log.exists()
+        version = self._table.version()
+        # Old commits are cleaned away: where the newest that is known went, there are newer ones.
+        return (log / f"{version + 1:020d}.json").exists() or not (log / f"{version:020d}.json").exists()
 
     def rows(self) -> int:
         """How many rows its files have, by their statistics; 0 while there is no table."""

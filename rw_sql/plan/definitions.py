@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.metastore.records import SourceRecord
-    from rw_sql.syntax.statements import CreateTable, IncludeColumn, OptionValue
+    from rw_sql.syntax.statements import ColumnDefinition, CreateTable, IncludeColumn, OptionValue
 
 PAUSED_AT_BIRTH = "paused"
 """A state at birth, not a property: ``WITH (paused = 'true')`` holds the new source and is not stored."""
@@ -194,14 +194,27 @@ def has_changes(statement: CreateSource | CreateTable) -> bool:
     return statement.format is not None and statement.format.format in CHANGE_FORMATS
 
 
+def field_of(column: ColumnDefinition) -> str:
+    """The field of a record that a column is read from: the column of the table's source."""
+    return column.name if column.field is None else column.field
+
+
+def named_fields(table: CreateTable) -> dict[str, str]:
+    """The columns of a table's source that the table calls otherwise, each with the table's name for it."""
+    return {column.field: column.name for column in table.columns if column.field is not None}
+
+
 def source_of_table(table: CreateTable) -> CreateSource:
     """The source that a table is associated with: what its records look like and where they come from.
 
     Where those say what became of rows it has the table's primary key too: by that they are read.
     """
-    key = primary_key(table) if has_changes(table) else ()
+    fields = {column.name: field_of(column) for column in table.columns}
+    key = tuple(fields.get(name, name) for name in primary_key(table)) if has_changes(table) else ()
     columns = tuple(
-        replace(column, default=None, is_primary_key=False) for column in table.columns if column.generated is None
+        replace(column, name=field_of(column), field=None, default=None, is_primary_key=False)
+        for column in table.columns
+        if column.generated is None
     )
     return CreateSource(
         name=table.name,

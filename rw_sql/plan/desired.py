@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import (
-    DeltaTableRecord,
     Maintenance,
     MaterializedViewRecord,
     SinkRecord,
@@ -17,19 +16,18 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.metastore.snapshot import Effect, fold
 from rw_sql.plan.definitions import (
-    CHANGE_COLUMN,
-    definition_of,
-    has_changes,
     reader_definition,
     sink_definition,
-    source_columns,
-    source_watermark,
 )
-from rw_sql.plan.history import History
 from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.plan.rates import is_throttled
-from rw_sql.plan.relations import changes_rows, kept_watermark, schema_columns, seen_columns, table_schema
+from rw_sql.plan.relations import (
+    changes_rows,
+    stored_name,
+    table_schema,
+)
 from rw_sql.plan.sink_checks import encode_options, shape_of
+from rw_sql.plan.view_inputs import view_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink_base import SinkShape
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord, PauseRecord, RebuildRecord
+    from rw_sql.plan.view_inputs import ViewInput
 
 
 def ingest_fragment(source_id: int) -> str:
@@ -94,35 +93,6 @@ class IngestSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewInput:
-    """One relation a table, view or sink reads: a source's log, or the rows of a table or another view.
-
-    ``columns`` are those that queries see; where a table with a primary key reads its source, those of a log too that
-    tell in which order its rows came and what became of them. ``stored`` are those that its files have. ``keys`` are
-    the columns, hidden ones too, that its rows are replaced by; none where they are only appended. ``history`` is what
-    came before the view, where its log is not just read from the beginning (see :mod:`rw_sql.plan.history`). Of a Delta
-    table of the user's own there is a ``path``, and ``has_feed`` where it keeps the changes of its rows.
-    """
-
-    id: int
-    name: str
-    kind: str
-    generation: int
-    columns: tuple[str, ...]
-    stored: tuple[str, ...]
-    watermark: tuple[str, str] | None
-    keys: tuple[str, ...] = ()
-    history: str = ""
-    path: str = ""
-    has_feed: bool = False
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether it is read by its change data feed, since its rows do not only come."""
-        return bool(self.keys) or self.has_feed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSpec:
     """A view's own reader of a source that is not shared; its fields are those of an :class:`IngestSpec`."""
 
@@ -138,7 +108,7 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRows:
-    """How a table with a primary key takes what comes: the fields are those of its record."""
+    """How a table with a primary key takes what comes: the fields are those of its record, in its files' names."""
 
     primary_key: tuple[str, ...]
     conflict: str
@@ -249,60 +219,6 @@ def is_standing_still(snapshot: Snapshot, source: SourceRecord) -> bool:
     return bool(holds_of(snapshot, source.id)) or is_throttled(source)
 
 
-def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -> tuple[ViewInput, ...]:
-    """What a view or sink reads, as its job needs to know it."""
-    found = []
-    texts = view.histories if isinstance(view, MaterializedViewRecord) else ()
-    histories = {History.from_text(text).source_id: text for text in texts}
-    for input_id in view.inputs:
-        record = snapshot.get(input_id)
-        columns: tuple[str, ...] = ()
-        watermark = None
-        if isinstance(record, SourceRecord):
-            statement = definition_of(record)
-            columns = tuple(name for name, _ in source_columns(statement))
-            watermark = source_watermark(statement)
-            if isinstance(view, TableRecord) and view.primary_key:
-                # A table of before there was a column for the batch has a query without it.
-                hidden = [name for name, _ in order_columns(record)]
-                columns += tuple(name for name in hidden if name != "_rw_batch" or name in view.maintenance.query)
-        elif isinstance(record, MaterializedViewRecord):
-            columns = tuple(name for name, _ in seen_columns(record, view.id))
-            watermark = kept_watermark(record)
-        elif isinstance(record, DeltaTableRecord):
-            columns = tuple(name for name, _ in schema_columns(record.schema))
-        else:
-            raise LookupError(f"{view.kind} {view.name} reads object {input_id}, which is not in the catalog")
-        found.append(
-            ViewInput(
-                id=record.id,
-                name=record.name,
-                kind=record.kind,
-                generation=record.generation,
-                columns=columns,
-                stored=_stored(record) if isinstance(record, TableRecord) else columns,
-                watermark=watermark,
-                keys=record.keys if isinstance(record, MaterializedViewRecord) else (),
-                history=histories.get(record.id, ""),
-                path=record.path if isinstance(record, DeltaTableRecord) else "",
-                has_feed=isinstance(record, DeltaTableRecord) and record.has_change_feed,
-            )
-        )
-    return tuple(found)
-
-
-def _stored(table: TableRecord) -> tuple[str, ...]:
-    """The columns that a table's files have, or will have as soon as its job has added them."""
-    return (*(name for name, _ in schema_columns(table.schema)), *table.dropped_columns)
-
-
-def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
-    """The hidden columns of a source's log, with their types, by which a keyed table knows what came last of a key."""
-    changes = (CHANGE_COLUMN,) if has_changes(definition_of(source)) else ()
-    order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), ("_rw_offset", "BIGINT"))
-    return (*order, *changes)
-
-
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
     """The shared reader a source should have now: none while nobody reads it, a pause holds it, or its rate is 0.
 
@@ -356,7 +272,7 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         name=view.name,
         query=view.maintenance.query or view.query,
         schema=table_schema(view),
-        keys=view.keys,
+        keys=_stored_names(view, view.keys),
         generation=view.generation,
         inputs=view_inputs(snapshot, view),
         has_change_feed=view.has_change_feed,
@@ -373,11 +289,15 @@ def _keyed(view: MaterializedViewRecord) -> KeyedRows | None:
     if not isinstance(view, TableRecord) or not view.primary_key:
         return None
     return KeyedRows(
-        primary_key=view.primary_key,
+        primary_key=_stored_names(view, view.primary_key),
         conflict=view.conflict,
-        version_columns=view.version_columns,
+        version_columns=_stored_names(view, view.version_columns),
         is_append_only=view.is_append_only,
     )
+
+
+def _stored_names(view: MaterializedViewRecord, columns: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(stored_name(view, column) for column in columns)
 
 
 def rebuild_job(rebuild: RebuildRecord) -> str:

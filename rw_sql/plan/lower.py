@@ -14,7 +14,7 @@ from rw_sql.plan.lower_alter_set import lower_alter_source_set
 from rw_sql.plan.lower_backfill import lower_alter_materialized_view_set, lower_cancel_jobs
 from rw_sql.plan.lower_block import lower_inside, lower_unsafe_block
 from rw_sql.plan.lower_checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
-from rw_sql.plan.lower_columns import lower_add_column, lower_drop_column, refuse_rename_column
+from rw_sql.plan.lower_columns import lower_add_column, lower_drop_column, lower_rename_column
 from rw_sql.plan.lower_connection import (
     lower_alter_connection_options,
     lower_create_connection,
@@ -140,7 +140,7 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
         case ast.AlterTableDropColumn():
             return lower_drop_column(statement, snapshot)
         case ast.AlterTableRenameColumn():
-            return refuse_rename_column(statement)
+            return lower_rename_column(statement, snapshot)
         case ast.AlterTableDropConnector():
             return lower_drop_connector(statement, snapshot)
         case ast.DropTable():

@@ -1,18 +1,20 @@
-"""Lowers ALTER TABLE … ADD COLUMN and DROP COLUMN: of both definitions; the rows that are there stay as they are.
+"""Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; the rows that are there stay as they are.
 
 A column that was added is NULL in them until records replace them, and what was made before it does not see it. One
-that was dropped stays in the table's files, where nothing shows it any more: no other may ever have its name.
+that was dropped stays in the table's files, where nothing shows it any more. One that was renamed keeps its name in the
+files and in the source, which is what records call it: only the table's own definition calls it otherwise.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
-    DUPLICATE_OBJECT,
+    DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
     NOT_SUPPORTED,
     UNDEFINED_COLUMN,
@@ -20,21 +22,24 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
-from rw_sql.plan.definitions import primary_key, source_of_table, table_definition
+from rw_sql.plan.definitions import field_of, primary_key, source_of_table, table_definition
 from rw_sql.plan.lower_source import nothing, source_record
 from rw_sql.plan.lower_table import table_record
 from rw_sql.plan.names import find_source_of, find_table, spoken
 from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.refreshes import refresh_of
-from rw_sql.plan.relations import schema_columns, seen_columns
+from rw_sql.plan.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
 from rw_sql.plan.source_checks import check_source
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, table_columns
 from rw_sql.syntax import render
 from rw_sql.syntax.names import quoted
 from rw_sql.syntax.queries import may_use_column
+from rw_sql.syntax.renamed_column import renamed_column
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord, SourceRecord, TableRecord
     from rw_sql.plan.requests import Asking
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
         AlterTableRenameColumn,
         ColumnDefinition,
         CreateTable,
+        Expression,
         Statement,
     )
 
@@ -65,16 +71,12 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
     if statement.if_not_exists and column.name in (name for name, _ in table_columns(written)):
         return nothing(statement, table.name, f'column "{column.name}" already exists')
     _check_column(column)
-    if column.name.lower() in (gone.lower() for gone in table.dropped_columns):
-        raise SqlError(
-            DUPLICATE_OBJECT,
-            f'table "{table.name}" had a column "{column.name}", and its files still have what stood in it',
-            span=column.span,
-            hint="give the new column another name, or make the table anew: SHOW CREATE TABLE tells how",
-        )
     definition = replace(written, columns=(*written.columns, column))
     check_runnable(definition)
     check_table(definition)
+    stored = _free_name(table, column.name)
+    if stored != column.name:
+        table = replace(table, stored_names=(*table.stored_names, (column.name, stored)))
     changes = yield from _redefined(snapshot, table, source, definition, renews_source=column.generated is None)
     return _plan(
         statement,
@@ -97,7 +99,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
         known_names = [name for name, _ in table_columns(written)]
         if statement.if_exists and statement.column not in known_names:
             return nothing(statement, table.name, f'column "{statement.column}" does not exist')
-        raise _no_such_column(statement, table, known_names)
+        raise _no_such_column(statement, table, known_names, "dropping")
     if written.format is not None and written.format.encode == "CSV":
         raise SqlError(
             NOT_SUPPORTED,
@@ -118,28 +120,124 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
             span=statement.name.span,
             hint="what is computed of it, and its watermark, would have nothing to go by: SHOW CREATE TABLE tells what",
         ) from error
-    using = _using(snapshot, table, column.name)
-    if using:
-        names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using)
-        raise SqlError(
-            DEPENDENTS_EXIST,
-            f'cannot drop column "{column.name}" of table "{table.name}" because other objects use it: {names}',
-            span=statement.name.span,
-            hint="drop them first; CASCADE drops none here, since only names in their queries tell that they use it",
-        )
+    _require_unused(snapshot, table, statement, column.name, "drop")
     detail = f"column {column.name} dropped: records' values of it are left out from now on"
     return _plan(statement, snapshot, table, "DROP COLUMN", changes, detail)
 
 
-def refuse_rename_column(statement: AlterTableRenameColumn) -> Asking[Plan]:
-    """ALTER TABLE … RENAME COLUMN: raises SqlError NOT_SUPPORTED."""
-    raise SqlError(
-        NOT_SUPPORTED,
-        "ALTER TABLE … RENAME COLUMN is not supported yet: a column's name is the field that records are read by",
-        span=statement.span,
-        hint=f"ALTER TABLE {statement.name} ADD COLUMN {quoted(statement.new_column)} …, which records fill from then "
-        f"on; or a materialized view with {quoted(statement.column)} AS {quoted(statement.new_column)}",
+def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER TABLE … RENAME COLUMN: records and files go on calling it as they do, the definition tells how.
+
+    Refused while views or sinks may use it, as DROP COLUMN is.
+    """
+    table = find_table(snapshot, statement.name)
+    source = find_source_of(snapshot, "TABLE", statement.name)
+    _require_no_refresh(snapshot, table, statement, "RENAME COLUMN")
+    written = table_definition(table.definition)
+    old, new = statement.column, statement.new_column
+    if old not in (column.name for column in written.columns):
+        raise _no_such_column(statement, table, [name for name, _ in table_columns(written)], "renaming")
+    if old == new:
+        return nothing(statement, table.name, f'column "{old}" has this name already')
+    others = [name for name, _ in table_columns(written) if name != old]
+    if new.lower() in (name.lower() for name in others):
+        raise SqlError(DUPLICATE_CLAUSE, f'table "{table.name}" has a column "{new}" already', span=statement.span)
+    _require_unused(snapshot, table, statement, old, "rename")
+    definition = _with_renamed(statement, written, table.dialect)
+    try:
+        check_table(definition)
+    except SqlError as error:
+        error.span = statement.span
+        raise
+    names = {column: new if column == old else column for column, _ in schema_columns(table.schema)}
+    stored = {names[column]: called for column, called in stored_columns(table)}
+    shown = replace(
+        table,
+        schema=renamed_schema(table.schema, names),
+        added_columns=tuple((names[column], since) for column, since in table.added_columns),
+        stored_names=_told(stored),
     )
+    changes = yield from _redefined(snapshot, shown, source, definition, renews_source=False)
+    field = next(field_of(column) for column in definition.columns if column.name == new)
+    if any(column.name == new and column.generated is not None for column in definition.columns):
+        detail = f"column {old} renamed to {new}"
+    elif field == new:
+        detail = f"column {old} renamed to {new}, as records call it"
+    else:
+        detail = f"column {old} renamed to {new}: it is still read from field {field} of the records"
+    return _plan(statement, snapshot, table, "RENAME COLUMN", changes, detail)
+
+
+def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, dialect: str) -> CreateTable:
+    """A table's definition with another name for one of its columns, wherever it is named there."""
+    old, new = statement.column, statement.new_column
+
+    def computed(expression: Expression | None, language: str = dialect) -> Expression | None:
+        if expression is None:
+            return None
+        try:
+            text = renamed_column(expression.text, old, new, relation=written.name.last, dialect=language)
+        except SqlError as error:
+            error.span = statement.name.span
+            raise
+        return replace(expression, text=text)
+
+    def renamed(column: ColumnDefinition) -> ColumnDefinition:
+        if column.name != old:
+            return replace(column, generated=computed(column.generated))
+        field = field_of(column)
+        return replace(column, name=new, field=None if field == new or column.generated is not None else field)
+
+    def listed(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(new if name == old else name for name in names)
+
+    return replace(
+        written,
+        columns=tuple(renamed(column) for column in written.columns),
+        constraints=tuple(replace(found, columns=listed(found.columns)) for found in written.constraints),
+        version_columns=listed(written.version_columns),
+        watermarks=tuple(
+            replace(
+                found,
+                column=new if found.column == old else found.column,
+                expression=computed(found.expression, "risingwave") or found.expression,
+            )
+            for found in written.watermarks
+        ),
+    )
+
+
+def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What a table's files call its columns, where it is another name."""
+    return tuple((name, called) for name, called in stored.items() if name != called)
+
+
+def _free_name(table: TableRecord, name: str) -> str:
+    """What the files are to call a new column: its name, unless one that is or was there is called so."""
+    taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
+    names = (name if number == 1 else f"{name}_{number}" for number in count(1))
+    return next(free for free in names if free.lower() not in taken)
+
+
+def _require_unused(
+    snapshot: Snapshot,
+    table: TableRecord,
+    statement: AlterTableDropColumn | AlterTableRenameColumn,
+    column: str,
+    what: str,
+) -> None:
+    """Raises SqlError where views or sinks right above a table may use one of its columns."""
+    using = _using(snapshot, table, column)
+    if using:
+        names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using)
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'cannot {what} column "{column}" of table "{table.name}" because other objects use it: {names}',
+            span=statement.name.span,
+            hint="drop them first; CASCADE drops none here, since only names in their queries tell that they use it"
+            if what == "drop"
+            else "drop them, rename it, and create them again with its new name: SHOW CREATE tells how they are made",
+        )
 
 
 def _require_no_refresh(snapshot: Snapshot, table: TableRecord, statement: Statement, what: str) -> None:
@@ -152,11 +250,13 @@ def _require_no_refresh(snapshot: Snapshot, table: TableRecord, statement: State
         )
 
 
-def _no_such_column(statement: AlterTableDropColumn, table: TableRecord, known: list[str]) -> SqlError:
+def _no_such_column(
+    statement: AlterTableDropColumn | AlterTableRenameColumn, table: TableRecord, known: list[str], what: str
+) -> SqlError:
     if statement.column in known:
         return SqlError(
             NOT_SUPPORTED,
-            f'column "{statement.column}" of table "{table.name}" comes from INCLUDE: dropping it is not supported yet',
+            f'column "{statement.column}" of table "{table.name}" comes from INCLUDE: {what} it is not supported yet',
             span=statement.name.span,
             hint="leave it: views that name their columns do not see it",
         )
@@ -206,7 +306,10 @@ def _redefined(
         check_source(snapshot, of_source)
         source = source_record(snapshot, source, of_source)
         changes.append(PutObject(record=source))
-    made = yield from table_record(after(snapshot, tuple(changes)), source, definition, table.dialect)
+    columns = {name for name, _ in table_columns(definition)}
+    stored_names = tuple((name, called) for name, called in table.stored_names if name in columns)
+    then = after(snapshot, tuple(changes))
+    made = yield from table_record(then, source, definition, table.dialect, stored_names)
     had, has = ({name for name, _ in schema_columns(schema)} for schema in (table.schema, made.schema))
     required = _required(table.schema)
     fields = json.loads(made.schema)["fields"]
@@ -220,7 +323,7 @@ def _redefined(
         created_at_ms=table.created_at_ms,
         has_change_feed=table.has_change_feed,
         added_columns=(*kept, *((name, snapshot.next_id) for name in has - had)),
-        dropped_columns=(*table.dropped_columns, *(had - has)),
+        dropped_columns=(*table.dropped_columns, *(stored_name(table, name) for name in sorted(had - has))),
     )
     return [*changes, PutObject(record=record)]
 

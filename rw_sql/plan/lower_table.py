@@ -23,11 +23,12 @@ from rw_sql.plan.definitions import (
     PAUSED_AT_BIRTH,
     has_changes,
     include_name,
+    named_fields,
     primary_key,
     source_of_table,
     table_definition,
 )
-from rw_sql.plan.desired import order_columns, reader_fragment, view_job
+from rw_sql.plan.desired import reader_fragment, view_job
 from rw_sql.plan.lower_refreshable import lower_create_refreshable, refresh_options
 from rw_sql.plan.lower_source import (
     begin_reading,
@@ -42,16 +43,19 @@ from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.query_requests import WHOLE, analysis
 from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.refreshes import refresh_of
-from rw_sql.plan.relations import nullable_schema, relation_of
+from rw_sql.plan.relations import nullable_schema, relation_of, renamed_schema
 from rw_sql.plan.requests import Asking, job_statuses
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, table_columns
+from rw_sql.plan.view_inputs import order_columns
 from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax.dialect import to_spark
 from rw_sql.syntax.names import quoted
 from rw_sql.syntax.statements import ColumnDefinition, CreateSource, Query
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
@@ -95,12 +99,21 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect
 
 
 def table_record(
-    snapshot: Snapshot, source: SourceRecord, statement: CreateTable, query_dialect: str
+    snapshot: Snapshot,
+    source: SourceRecord,
+    statement: CreateTable,
+    query_dialect: str,
+    stored_names: tuple[tuple[str, str], ...] = (),
 ) -> Asking[TableRecord]:
-    """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit."""
+    """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit.
+
+    Its query gives its columns under the names that its files have.
+    """
     key = primary_key(statement)
-    query = table_query(statement, query_dialect)
+    query = table_query(statement, query_dialect, dict(stored_names))
     relation = relation_of(source)
+    names = named_fields(statement)
+    relation = replace(relation, columns=tuple((names.get(name, name), kind) for name, kind in relation.columns))
     if key:
         relation = replace(relation, columns=(*relation.columns, *order_columns(source)))
     found = yield from analysis(query, (relation,), form=WHOLE)
@@ -117,7 +130,7 @@ def table_record(
         definition=render(definition),
         query=query,
         inputs=(source.id,),
-        schema=nullable_schema(found.schema),
+        schema=renamed_schema(nullable_schema(found.schema), {stored: name for name, stored in stored_names}),
         keys=() if statement.is_append_only else key,
         dialect=query_dialect,
         created_at_ms=source.created_at_ms,
@@ -127,6 +140,7 @@ def table_record(
         conflict=conflict_of(statement),
         version_columns=statement.version_columns,
         is_append_only=statement.is_append_only or not key,
+        stored_names=stored_names,
     )
 
 
@@ -139,20 +153,20 @@ def _how_kept(statement: CreateTable, key: tuple[str, ...]) -> str:
     return f"rows are replaced by ({keys})" + (", and deleted by it" if has_changes(statement) else "")
 
 
-def table_query(statement: CreateTable, dialect: str) -> str:
-    """A table's columns out of a row of its source, as Spark SQL."""
+def table_query(statement: CreateTable, dialect: str, stored_names: Mapping[str, str]) -> str:
+    """A table's columns out of a row of its source, as Spark SQL, under the names that its files have."""
     declared = {column.name: column for column in statement.columns}
     items = []
     for name, kind in table_columns(statement):
         column = declared.get(name)
-        quoted = _quoted(name)
+        quoted, stored = _quoted(name), _quoted(stored_names.get(name, name))
         if column is None or (column.generated is None and column.default is None):
-            items.append(quoted)
+            items.append(quoted if quoted == stored else f"{quoted} AS {stored}")
         elif column.generated is not None:
-            items.append(f"CAST(({_expression(column.generated, dialect)}) AS {kind}) AS {quoted}")
+            items.append(f"CAST(({_expression(column.generated, dialect)}) AS {kind}) AS {stored}")
         elif column.default is not None:
             value = f"CAST(({_expression(column.default, dialect)}) AS {spark_type(column.data_type)})"
-            items.append(f"coalesce({quoted}, {value}) AS {quoted}")
+            items.append(f"coalesce({quoted}, {value}) AS {stored}")
     return f"SELECT {', '.join(items)} FROM {_quoted(object_name(statement.name))}"
 
 
@@ -220,7 +234,8 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
         )
     written = table_definition(table.definition)
     included = tuple(_as_column(source.connector, column) for column in written.include)
-    definition = replace(written, columns=(*written.columns, *included), include=(), options=(), format=None)
+    own = tuple(replace(column, field=None) for column in written.columns)
+    definition = replace(written, columns=(*own, *included), include=(), options=(), format=None)
     changes: list[Change] = [
         PutObject(record=replace(table, definition=render(definition), source_id=None, inputs=())),
         DropObject(id=source.id),

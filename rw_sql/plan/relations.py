@@ -10,7 +10,7 @@ from rw_sql.plan.definitions import definition_of, source_columns, source_waterm
 from rw_sql.plan.query_requests import Relation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rw_sql.metastore.records import ObjectRecord
 
@@ -79,8 +79,29 @@ def hidden_columns(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
     return schema_columns(view.maintenance.hidden) if view.maintenance.hidden else ()
 
 
+def stored_name(record: ObjectRecord, column: str) -> str:
+    """What the files of a table or view call one of its columns."""
+    return dict(record.stored_names).get(column, column) if isinstance(record, TableRecord) else column
+
+
+def stored_columns(table: TableRecord) -> tuple[tuple[str, str], ...]:
+    """A table's columns, each with what its files call it."""
+    stored = dict(table.stored_names)
+    return tuple((name, stored.get(name, name)) for name, _ in schema_columns(table.schema))
+
+
+def renamed_schema(schema: str, names: Mapping[str, str]) -> str:
+    """A Spark schema in JSON with other names for some of its columns."""
+    fields = json.loads(schema)["fields"]
+    return json.dumps(
+        {"type": "struct", "fields": [{**field, "name": names.get(field["name"], field["name"])} for field in fields]}
+    )
+
+
 def table_schema(view: MaterializedViewRecord) -> str:
-    """The schema of a view's table, as Spark's JSON."""
+    """The schema of a view's table, as Spark's JSON: with the names that its files have."""
+    if isinstance(view, TableRecord) and view.stored_names:
+        return renamed_schema(view.schema, dict(view.stored_names))
     if not view.maintenance.hidden:
         return view.schema
     fields = [*json.loads(view.schema)["fields"], *json.loads(view.maintenance.hidden)["fields"]]

@@ -22,6 +22,7 @@ from rw_sql.plan.format_checks import check_source_format
 from rw_sql.plan.options import check_options, connection_of, plan_options, visible
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.dialect import watermark_delay
+from rw_sql.syntax.names import quoted
 from rw_sql.syntax.statements import SecretValue
 
 if TYPE_CHECKING:
@@ -134,6 +135,13 @@ def _check_columns(statement: CreateSource, name: str) -> None:
             hint=f"CREATE SOURCE {statement.name.last} (id INT, …) …",
         )
     for column in statement.columns:
+        if column.field is not None:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'column "{column.name}": a source calls its columns as the fields of its records are called',
+                span=column.span,
+                hint=f"{quoted(column.field)} AS {quoted(column.name)} in a materialized view; FROM is for a table",
+            )
         if column.generated or column.default or column.is_primary_key or column.is_not_null:
             raise SqlError(
                 NOT_SUPPORTED,

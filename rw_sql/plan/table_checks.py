@@ -13,9 +13,10 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
-from rw_sql.plan.definitions import connector_of, has_changes, include_name, include_type, primary_key
+from rw_sql.plan.definitions import connector_of, field_of, has_changes, include_name, include_type, primary_key
 from rw_sql.plan.source_checks import check_watermarks
 from rw_sql.syntax import spark_type
+from rw_sql.syntax.names import quoted
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
@@ -133,6 +134,7 @@ def _check_columns(statement: CreateTable) -> dict[str, str]:
                 DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=places[column_name]
             )
         seen.add(column_name.lower())
+    _check_fields(statement)
     for column in statement.columns:
         if column.generated is not None and column.is_not_null:
             raise SqlError(
@@ -148,6 +150,28 @@ def _check_columns(statement: CreateTable) -> dict[str, str]:
                 span=column.span,
             )
     return dict(columns)
+
+
+def _check_fields(statement: CreateTable) -> None:
+    read: dict[str, str] = {}
+    for column in statement.columns:
+        if column.generated is not None:
+            continue
+        field = field_of(column)
+        other = read.setdefault(field.lower(), column.name)
+        if other != column.name:
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'columns "{other}" and "{column.name}" are both read from field "{field}"',
+                span=column.span,
+                hint=f"{quoted(column.name)} … AS {quoted(other)} computes one of the other",
+            )
+        if field.startswith("_rw_"):
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'column "{column.name}" cannot be read from a field that begins with _rw_, which names hidden columns',
+                span=column.span,
+            )
 
 
 def _check_append_only(statement: CreateTable, key: tuple[str, ...], span: Span) -> None:

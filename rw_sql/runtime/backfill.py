@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.connectors.base import Connector, UpstreamWatch
-    from rw_sql.plan.desired import ViewInput, ViewSpec
+    from rw_sql.plan.desired import ViewSpec
     from rw_sql.plan.history import Portion, SplitHistory
+    from rw_sql.plan.view_inputs import ViewInput
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.delta_log import Life
 

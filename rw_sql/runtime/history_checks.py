@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import Upstream
-    from rw_sql.plan.desired import ViewInput, ViewSpec
+    from rw_sql.plan.desired import ViewSpec
     from rw_sql.plan.history import Portion, SplitHistory
+    from rw_sql.plan.view_inputs import ViewInput
     from rw_sql.runtime.context import Context
 
 MISSING = "MISSING"

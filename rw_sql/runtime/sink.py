@@ -166,7 +166,7 @@ class Sink:
             frame = spark.sql(self.spec.query)
             return frame, "update" if self.spec.replaces else "append"
         (given,) = self.spec.inputs
-        columns = [f"`{name}`" for name in self.spec.shape.columns]
+        columns = given.selection(self.spec.shape.columns)
         path = path_of(self.context.warehouse, given)
         reader = spark.readStream.format("delta").option("maxBytesPerTrigger", BATCH_BYTES)
         if given.is_changing:
@@ -174,13 +174,13 @@ class Sink:
             after = max((version for _, version in self.spec.starts), default=-1)
             if after >= 0:
                 reader = reader.option("startingVersion", str(feed_begin(self.context.warehouse, path, after)))
-            return reader.load(path).where(f"{VERSION} > {after}").select(*columns, *FEED_COLUMNS), "append"
+            return reader.load(path).where(f"{VERSION} > {after}").selectExpr(*columns, *FEED_COLUMNS), "append"
         # Of a log only what its retention drops is ever deleted.
         frame = (reader if given.path else reader.option("ignoreDeletes", "true")).load(path)
         if given.kind == "source":
             order = [name for name in LOG_ORDER if name in frame.columns]
-            return frame.where("_rw_error IS NULL").select(*columns, *order), "append"
-        return frame.select(*columns), "append"
+            return frame.where("_rw_error IS NULL").selectExpr(*columns, *order), "append"
+        return frame.selectExpr(*columns), "append"
 
     def _begin_after(self, table: DeltaTable, version: int) -> None:
         """Lets a new query begin behind a version of an input to which rows are only appended."""

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
-from rw_sql.plan.relations import schema_columns
+from rw_sql.plan.relations import schema_columns, stored_columns
 from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.spark_sessions import plain_sql
 
@@ -165,12 +165,14 @@ class SparkViews:
 
 def _has_columns(path: str, table: TableRecord) -> bool:
     known = {column.name for column in DeltaTable(path).schema().fields}
-    return known.issuperset(name for name, _ in schema_columns(table.schema))
+    return known.issuperset(stored for _, stored in stored_columns(table))
 
 
 def _columns(view: MaterializedViewRecord) -> str:
-    # A column that was added to a table lies behind those of INCLUDE there.
-    if not view.maintenance.hidden and not isinstance(view, TableRecord):
+    # A column that was added to a table lies behind those of INCLUDE there; one that was renamed has its old name.
+    if isinstance(view, TableRecord):
+        return ", ".join(f"`{stored}` AS `{name}`" for name, stored in stored_columns(view))
+    if not view.maintenance.hidden:
         return "*"
     return ", ".join(f"`{name}`" for name, _ in schema_columns(view.schema))
 

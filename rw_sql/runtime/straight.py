@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.plan.desired import ViewInput, ViewSpec
+    from rw_sql.plan.desired import ViewSpec
     from rw_sql.plan.history import Portion
     from rw_sql.plan.ranges import Spans
+    from rw_sql.plan.view_inputs import ViewInput
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.delta_log import Life
     from rw_sql.runtime.output import JobOutput
@@ -99,8 +100,7 @@ class StraightTable:
     ) -> None:
         """Adds what the query makes of a chunk's rows."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
-        names = [f"`{name}`" for name in self.given.columns]
-        rows.where(f"{ERROR} IS NULL").select(*names).createOrReplaceTempView(self.given.name)
+        rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(self.given.name)
         spark: SparkSession = rows.sparkSession
         found = spark.sql(self.spec.query)
         small: pa.Table | None = None

@@ -236,7 +236,7 @@ def _uses_our_clauses(table: ast.CreateTable) -> bool:
         or table.webhook
         or table.engine
         or table.wildcard is not None
-        or any(column.generated for column in table.columns)
+        or any(column.generated or column.field is not None for column in table.columns)
     )
 
 

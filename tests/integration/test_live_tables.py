@@ -10,6 +10,8 @@ from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from tests.integration.attached import AttachedSession, produce_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rw_sql.cli.kafka_broker import BrokerInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -144,3 +146,45 @@ def test_columns_come_and_go_below_views_of_all_of_them(
         found = session.sql(f"SELECT * FROM {name} ORDER BY id")
         assert [row[:2] for row in found] == [(1, 1), (2, 2), *((row["id"], row["a"]) for row in rows)]
         assert {len(row) for row in found} == {columns}
+
+
+@pytest.mark.parametrize("keeps", ["id INT", "id INT PRIMARY KEY"], ids=["appends", "replaces"])
+def test_a_column_is_renamed_below_views_and_sinks(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path, keeps: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, [{"id": 1, "a": 1, "c": 5}, {"id": 2, "a": 2, "c": 5}])
+    target, how = tmp_path / "sink", "upsert" if "KEY" in keeps else "append-only"
+    session.run(
+        f"CREATE TABLE t ({keeps}, a INT, b INT AS a * 2, c INT DEFAULT 7) {over(broker, topic_name)}",
+        "CREATE MATERIALIZED VIEW few AS SELECT id FROM t",
+        "CREATE MATERIALIZED VIEW per_c AS SELECT c, count(*) AS n FROM t GROUP BY c",
+    )
+    assert session.flushed_rows_of("few") == [(1,), (2,)]
+    session.run("ALTER TABLE t RENAME COLUMN a TO b_half", "ALTER TABLE t RENAME COLUMN b TO a")
+    # What follows the table and does not name its renamed columns has gone on; what comes now sees the new names.
+    session.run(
+        "CREATE MATERIALIZED VIEW every AS SELECT * FROM t",
+        f"CREATE SINK k FROM t WITH (connector = 'deltalake', location = '{target}', type = '{how}')",
+    )
+    produce_json(broker.bootstrap, topic_name, [{"id": 3, "a": 3}])
+    assert session.flushed_rows_of("t", "id, b_half, a, c") == [(1, 1, 2, 5), (2, 2, 4, 5), (3, 3, 6, 7)]
+    assert session.sql("SELECT * FROM t LIMIT 1")[0].asDict().keys() == {"id", "b_half", "a", "c"}
+    assert session.rows_of("few") == [(1,), (2,), (3,)]
+    assert session.rows_of("per_c") == [(5, 2), (7, 1)]
+    assert session.rows_of("every", "id, b_half, a") == [(1, 1, 2), (2, 2, 4), (3, 3, 6)]
+    assert session.rows_of(f"delta.`{target}`", "id, b_half, a") == [(1, 1, 2), (2, 2, 4), (3, 3, 6)]
+    # More than a driver takes by itself: Spark writes them.
+    rows = [{"id": number, "a": number} for number in range(4, 20_104)]
+    session.run("PAUSE SOURCE t", "ALTER TABLE t ADD COLUMN d INT FROM e")
+    produce_json(broker.bootstrap, topic_name, [*rows, {"id": 0, "a": 0, "e": 9}])
+    session.run("RESUME SOURCE t")
+    session.sql("FLUSH")
+    wanted = [(0, 0, 0), (1, 1, 2), (2, 2, 4), (3, 3, 6), *((row["id"], row["a"], row["a"] * 2) for row in rows)]
+    for name in ("t", "every", f"delta.`{target}`"):
+        assert session.rows_of(name, "id, b_half, a") == wanted
+    assert session.rows_of("t WHERE id = 0", "id, d") == [(0, 9)]
+    made = session.sql("SHOW CREATE TABLE t")[0][1]
+    assert "b_half INT FROM a,\n  a INT AS b_half*2," in made.replace(" * ", "*")
+    session.run("DROP SINK k", "DROP TABLE t CASCADE", made)
+    assert session.flushed_rows_of("t", "id, b_half, a") == wanted

@@ -10,8 +10,9 @@ from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.desired import ViewSpec, desired_jobs
+from rw_sql.plan.relations import schema_columns
 from tests.plan.canned import CannedWorld, refused
-from tests.plan.tables import KEYED, analyzed, both_are_true, create_table, sink, source, table, tables_world
+from tests.plan.tables import KEYED, analyzed, both_are_true, create_table, shown, sink, source, table, tables_world
 
 
 def test_add_column_gives_it_to_both() -> None:
@@ -83,8 +84,6 @@ def test_drop_column_takes_it_from_both() -> None:
     assert [column.name for column in definition_of(source(world)).columns] == ["id", "n"]
     both_are_true(world)
     assert world.answers("ALTER TABLE t DROP COLUMN IF EXISTS name") == [("NOTHING", 'column "name" does not exist')]
-    error = refused(world, "ALTER TABLE t ADD COLUMN NAME VARCHAR")
-    assert (error.code, 'had a column "name"' in error.message) == ("RW201", True)
     error = refused(world, "ALTER TABLE t DROP COLUMN n")
     assert (error.code, error.message) == (
         "RW306",
@@ -167,13 +166,154 @@ def test_columns_that_cannot_be_dropped(columns: str, rest: str, dropped: str, c
     assert (error.code, said in error.message) == (code, True)
 
 
-def test_a_column_keeps_its_name() -> None:
-    error = refused(tables_world(KEYED), "ALTER TABLE t RENAME COLUMN name TO called")
-    assert (error.code, error.hint) == (
-        "RW301",
-        "ALTER TABLE t ADD COLUMN called …, which records fill from then on; "
-        "or a materialized view with name AS called",
+def test_a_column_that_is_renamed_is_read_and_stored_as_before() -> None:
+    columns = "id INT PRIMARY KEY, n INT DEFAULT 7, twice INT AS id * 2"
+    world = tables_world(create_table(columns, include="INCLUDE offset AS at"))
+    world.run("CREATE MATERIALIZED VIEW v AS SELECT n FROM t")
+    before, of_source = table(world), source(world)
+    plan = world.run("ALTER TABLE t RENAME COLUMN id TO key")
+    assert [(row.object, row.change, row.detail) for row in plan.changes] == [
+        ("t", "ALTERED", "column id renamed to key: it is still read from field id of the records")
+    ]
+    assert [step.subject for step in plan.steps if not step.is_catalog] == ["mv-2", "mv-3"]
+    then = table(world)
+    assert (then.id, source(world), then.dropped_columns, then.added_columns) == (before.id, of_source, (), ())
+    assert (then.keys, then.primary_key, then.stored_names) == (("key",), ("key",), (("key", "id"),))
+    assert [name for name, _ in schema_columns(then.schema)] == ["key", "n", "twice", "at"]
+    assert "key INT FROM id PRIMARY KEY" in shown(world, "TABLE")
+    assert "twice INT AS key * 2" in shown(world, "TABLE")
+    both_are_true(world)
+    made, above = specs(world)
+    assert (made.keys, made.keyed and made.keyed.primary_key) == (("id",), ("id",))
+    assert [name for name, _ in schema_columns(made.schema)] == ["id", "n", "twice", "at"]
+    assert made.inputs[0].selected[:3] == ("`id` AS `key`", "`n`", "`at`")
+    assert made.inputs[0].stored[:3] == ("id", "n", "at")
+    assert made.query.startswith(
+        "SELECT `key` AS `id`, coalesce(`n`, CAST((7) AS INT)) AS `n`, CAST((key * 2) AS INT) AS `twice`, `at`"
     )
+    assert above.inputs[0].selected == ("`id` AS `key`", "`n`", "`twice`", "`at`")
+    assert above.inputs[0].keys == ("key",)
+    world.run("ALTER TABLE t RENAME key TO id")
+    assert (table(world).definition, table(world).stored_names) == (
+        before.definition,
+        (),
+    )
+
+
+def specs(world: CannedWorld) -> tuple[ViewSpec, ViewSpec]:
+    """The jobs of the table and of the view above it."""
+    found = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    assert len(found) == 2
+    return found[0], found[1]
+
+
+def test_names_come_and_go() -> None:
+    world = tables_world(create_table("id INT PRIMARY KEY, a INT, b INT AS a + 1"))
+    world.run("ALTER TABLE t RENAME COLUMN b TO c", "ALTER TABLE t ADD COLUMN b INT AS a + 2")
+    assert table(world).stored_names == (("c", "b"), ("b", "b_2"))
+    assert "b INT AS a + 2" in shown(world, "TABLE")
+    assert "c INT AS a + 1" in shown(world, "TABLE")
+    both_are_true(world)
+    world.run("ALTER TABLE t DROP COLUMN b", "ALTER TABLE t DROP COLUMN c", "ALTER TABLE t RENAME COLUMN a TO b")
+    assert (table(world).dropped_columns, table(world).stored_names) == (("b_2", "b"), (("b", "a"),))
+    world.run(
+        "ALTER TABLE t ADD COLUMN name INT", "ALTER TABLE t DROP COLUMN name", 'ALTER TABLE t ADD COLUMN "NAME" INT'
+    )
+    assert table(world).stored_names == (("b", "a"), ("NAME", "NAME_2"))
+    both_are_true(world)
+    (made,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    assert [name for name, _ in schema_columns(made.schema)] == ["id", "a", "NAME_2"]
+    error = refused(world, "ALTER TABLE t ADD COLUMN a INT")
+    assert (error.code, error.message) == ("RW105", 'columns "b" and "a" are both read from field "a"')
+    world.run("ALTER TABLE t ADD COLUMN a INT AS b * 2")
+
+
+def test_a_renamed_column_is_one_of_the_tables_own_without_a_connector() -> None:
+    world = tables_world(KEYED, "ALTER TABLE t RENAME COLUMN name TO called", "ALTER TABLE t DROP CONNECTOR")
+    assert "FROM" not in shown(world, "TABLE")
+    assert table(world).stored_names == (("called", "name"),)
+    world.run("CREATE MATERIALIZED VIEW v AS SELECT called FROM t")
+    (view,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    assert view.inputs[0].selected == ("`id`", "`name` AS `called`")
+
+
+def test_what_names_a_column_in_the_definition_gets_its_new_name() -> None:
+    world = tables_world(
+        create_table("k INT, v INT, PRIMARY KEY (k)", "ON CONFLICT DO UPDATE FULL WITH VERSION COLUMN (v)")
+    )
+    world.run("ALTER TABLE t RENAME COLUMN v TO version", 'ALTER TABLE t RENAME COLUMN k TO "a key"')
+    text = shown(world, "TABLE")
+    assert "VERSION COLUMN (version)" in text
+    assert 'PRIMARY KEY ("a key")' in text
+    both_are_true(world)
+    (made,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    assert made.keyed is not None
+    assert (made.keyed.primary_key, made.keyed.version_columns) == (("k",), ("v",))
+    appended = create_table("at TIMESTAMPTZ, n INT, WATERMARK FOR at AS at - INTERVAL '1' SECOND", "APPEND ONLY")
+    world = tables_world(appended, "ALTER TABLE t RENAME COLUMN at TO seen_at")
+    assert "WATERMARK FOR seen_at AS seen_at - INTERVAL '1' SECOND" in shown(world, "TABLE")
+    both_are_true(world)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "said"),
+    [
+        ("aa", "b", "RW205", 'has no column "aa"'),
+        ("a", '"ID"', "RW105", 'has a column "ID" already'),
+        ("a", "_rw_b", "RW212", "begin with _rw_"),
+        ("at", "b", "RW301", "comes from INCLUDE: renaming it"),
+        ("a", "y", "RW301", "may mean something else"),
+        ("y", "b", "RW205", 'has no column "y"'),
+    ],
+)
+def test_columns_that_cannot_be_renamed(old: str, new: str, code: str, said: str) -> None:
+    columns = "id INT PRIMARY KEY, a INT, c BOOLEAN AS exists(array(1), y -> y > a)"
+    error = refused(
+        tables_world(create_table(columns, include="INCLUDE offset AS at")),
+        f"ALTER TABLE t RENAME COLUMN {old} TO {new}",
+    )
+    assert (error.code, said in error.message) == (code, True)
+
+
+def test_a_column_that_may_be_used_keeps_its_name() -> None:
+    world = tables_world(KEYED, "CREATE MATERIALIZED VIEW v AS SELECT name FROM t")
+    error = refused(world, "ALTER TABLE t RENAME COLUMN name TO called")
+    assert (error.code, error.message) == (
+        "RW306",
+        'cannot rename column "name" of table "t" because other objects use it: materialized view "v"',
+    )
+    assert "create them again with its new name" in str(error.hint)
+
+
+def test_a_field_may_have_another_name_from_the_start() -> None:
+    world = tables_world(create_table('id INT FROM "order-id" PRIMARY KEY, n INT FROM n, twice INT AS id * 2'))
+    assert [column.name for column in definition_of(source(world)).columns] == ["order-id", "n"]
+    assert (table(world).stored_names, table(world).keys) == ((), ("id",))
+    assert 'id INT FROM "order-id" PRIMARY KEY,\n  n INT,' in shown(world, "TABLE")
+    both_are_true(world)
+    world.run("ALTER TABLE t UNSAFE SET (topic = 'new')")
+    both_are_true(world)
+    world.run("ALTER TABLE t ADD COLUMN m INT FROM k")
+    both_are_true(world)
+
+
+@pytest.mark.parametrize(
+    ("columns", "code", "said"),
+    [
+        ("id INT, a INT FROM id", "RW105", 'both read from field "id"'),
+        ("id INT, a INT FROM _rw_offset", "RW212", "begins with _rw_"),
+        ("id INT, a INT FROM id AS id + 1", "RW105", "both generated and read from field"),
+    ],
+)
+def test_fields_that_cannot_be_read(columns: str, code: str, said: str) -> None:
+    error = refused(tables_world(), create_table(columns))
+    assert (error.code, said in error.message) == (code, True)
+
+
+def test_a_source_calls_its_columns_as_records_do() -> None:
+    text = create_table("id INT FROM key").replace("CREATE TABLE", "CREATE SOURCE")
+    error = refused(tables_world(), text)
+    assert (error.code, "FROM is for a table" in str(error.hint)) == ("RW301", True)
 
 
 def test_the_fields_of_csv_stay() -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import rw_sql.plan
-from rw_sql.runtime.frames import _ARROW
+from rw_sql.runtime.frames import _TYPES
 
 
 def test_every_type_of_a_shown_column_is_known() -> None:
@@ -15,4 +15,4 @@ def test_every_type_of_a_shown_column_is_known() -> None:
     shown |= {kind for text in texts for kind in re.findall(r', \("\w+", "([A-Z]+)"\)', text)}
     assert {"STRING", "BIGINT", "DOUBLE"} <= shown
     # BINARY is the type of a hidden column of logs, which nothing shows.
-    assert shown - {"BINARY"} <= _ARROW.keys()
+    assert shown - {"BINARY"} <= _TYPES.keys()

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamWatch
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.desired import ReaderSpec, ViewInput, ViewSpec
+    from rw_sql.plan.desired import ReaderSpec, ViewSpec
+    from rw_sql.plan.view_inputs import ViewInput
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.delta_log import Life
 
@@ -211,7 +212,7 @@ class OwnReaders:
         rows = decode(records, statement, run=0, batch=0, bucket=0)
         rows = rows.observe(_errors_of(source_id), f.count(ERROR).alias(_ERRORS))
         reader.mark = _leaf_id(_leaves(records)[0])
-        frame = rows.where(f"{ERROR} IS NULL").select(*(f"`{name}`" for name in given.columns))
+        frame = rows.where(f"{ERROR} IS NULL").selectExpr(*given.selected)
         watermark = source_watermark(statement)
         return frame if watermark is None else frame.withWatermark(*watermark)
 

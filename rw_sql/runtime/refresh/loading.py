@@ -15,7 +15,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.plan.definitions import encode_options, option_text, table_definition
+from rw_sql.plan.definitions import encode_options, field_of, option_text, table_definition
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.change_formats.values import TEMPORAL, misfit, value_of
 from rw_sql.runtime.decode import json_rules
@@ -74,7 +74,7 @@ def load(
     as_text = {
         column.name for column in given if encode and encode.encode == "JSON" and column.data_type.name in TEMPORAL
     }
-    columns = {c.name: "STRING" if c.name in as_text else spark_type(c.data_type) for c in given}
+    columns = {field_of(c): "STRING" if c.name in as_text else spark_type(c.data_type) for c in given}
     snapshot = reader.read_snapshot(
         spark,
         options,
@@ -82,6 +82,7 @@ def load(
         encode="NATIVE" if encode is None else encode.encode,
         encode_options={} if encode is None else {option.key: option_text(option.value) for option in encode.options},
     )
+    snapshot = snapshot.select(*(f.col(f"`{field_of(c)}`").alias(c.name) for c in given))
     if as_text:
         rules = json_rules(encode_options(statement))
         snapshot = snapshot.select(*(_moment(c, rules) if c.name in as_text else f.col(f"`{c.name}`") for c in given))

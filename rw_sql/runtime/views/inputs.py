@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.plan.desired import ViewInput
     from rw_sql.plan.history import SplitHistory
+    from rw_sql.plan.view_inputs import ViewInput
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.storage import Warehouse
 
@@ -88,7 +88,7 @@ def input_frame(
         if given.history and table is None:
             frame = _live_rows(spark, frame, History.from_text(given.history).guarded)
     if given.kind in ("source", "table"):
-        frame = frame.select(*_quoted(given.columns))
+        frame = frame.selectExpr(*given.selected)
     return frame if given.watermark is None else frame.withWatermark(*given.watermark)
 
 
@@ -121,7 +121,7 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput, batch_by
     """The stream of a view's changes: its rows as they were and as they are now, with CHANGE and VERSION."""
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("readChangeFeed", "true")
     frame = reader.load(path_of(context.warehouse, given))
-    return frame.select(*_quoted((*given.columns, *_hidden(given))), CHANGE, VERSION)
+    return frame.selectExpr(*given.selection((*given.columns, *_hidden(given))), CHANGE, VERSION)
 
 
 def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
@@ -141,7 +141,7 @@ def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: i
     """The rows of an input at a version, as queries see them."""
     path = path_of(context.warehouse, given)
     frame = spark.read.format("delta").option("versionAsOf", version).load(path)
-    return frame.select(*_quoted(given.columns))
+    return frame.selectExpr(*given.selected)
 
 
 def _hidden(given: ViewInput) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.plan.desired import ViewInput, ViewSpec
+    from rw_sql.plan.desired import ViewSpec
+    from rw_sql.plan.view_inputs import ViewInput
     from rw_sql.runtime.context import Context
     from rw_sql.runtime.output import JobOutput
     from rw_sql.runtime.readers.own import OwnReaders

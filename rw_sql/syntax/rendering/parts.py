@@ -116,6 +116,8 @@ def column_text(column: ColumnDefinition) -> str:
     others = column.other_constraints
     is_collated = bool(others) and others[0].startswith("COLLATE ")
     text = " ".join([quoted(column.name), canonical_type(column.data_type), *others[:is_collated]])
+    if column.field is not None:
+        text += f" FROM {quoted(column.field)}"
     if column.generated is not None:
         text += f" AS {column.generated.text}"
     if column.default is not None:

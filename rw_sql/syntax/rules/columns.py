@@ -101,6 +101,15 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
             given[word] = value
     if given.get("generated") and given.get("default"):
         raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" is both generated and defaulted', span=name.span)
+    if given.get("generated") and given.get("field"):
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            f'column "{name.value}" is both generated and read from field "{given["field"]}"',
+            span=name.span,
+            hint="leave out FROM: AS computes it of the other columns",
+        )
+    if given.get("field") == name.value:
+        del given["field"]
     if given.pop("is_null", False) and (given.get("is_not_null") or given.get("is_primary_key")):
         raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" is both NULL and NOT NULL', span=name.span)
     return ColumnDefinition(
@@ -116,6 +125,10 @@ def untyped_column(name: Token, *constraints: tuple[str, Any]) -> UntypedColumn:
 
 def wildcard(star: Token) -> Wildcard:
     return Wildcard(star)
+
+
+def from_field(token: Token) -> tuple[str, str]:
+    return "field", token.value
 
 
 def generated_as(token: Token) -> tuple[str, Expression]:
@@ -341,6 +354,7 @@ COLUMN_RULES: dict[str, Callable[..., Any]] = {
     "column": column,
     "untyped_column": untyped_column,
     "wildcard": wildcard,
+    "from_field": from_field,
     "generated_as": generated_as,
     "default_value": default_value,
     "not_null": not_null,

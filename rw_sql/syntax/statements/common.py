@@ -175,12 +175,16 @@ class CdcTable:
 class ColumnDefinition:
     """A column of a source or table; ``generated`` holds the expression of ``AS expr``.
 
+    ``field`` is what ``FROM field`` names: the field of a record that a table's column is read from, where its name is
+    another; a column is read from the field of its own name otherwise.
+
     ``other_constraints`` are in canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and constraints with names. They
     are understood and enforced nowhere.
     """
 
     name: str
     data_type: DataType
+    field: str | None = None
     generated: Expression | None = None
     default: Expression | None = None
     is_not_null: bool = False

@@ -1,0 +1,54 @@
+"""What a statement's answer says without the JVM is what Spark says of the same rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.plan.plan import Table
+from rw_sql.runtime.frames import frame_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = (
+    ("text", "STRING"),
+    ("big", "BIGINT"),
+    ("small", "INT"),
+    ("part", "DOUBLE"),
+    ("is_so", "BOOLEAN"),
+    ("at", "TIMESTAMP"),
+)
+ROWS = (
+    ("a", 2**40, 1, 0.5, True, datetime(2024, 3, 31, 1, 30, 0, 123456, tzinfo=UTC)),
+    ("", -1, -1, -0.0, False, datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+    (None, None, None, None, None, None),
+)
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], ()], ids=["three", "one", "none"])
+def test_an_answer_is_a_frame_of_sparks(spark: SparkSession, rows: tuple[tuple[object, ...], ...]) -> None:
+    answer = frame_of(spark, Table(columns=COLUMNS, rows=rows))
+    same = spark.createDataFrame(answer._rows)  # type: ignore[attr-defined]
+    assert (answer.schema, answer.columns, answer.dtypes) == (same.schema, same.columns, same.dtypes)
+    assert (answer.collect(), answer.count()) == (same.collect(), same.count())
+    assert (answer.take(2), answer.head(1), answer.first()) == (same.take(2), same.head(1), same.first())
+    assert (answer.take(0), answer.isEmpty(), answer.tail(1)) == (same.take(0), same.isEmpty(), same.tail(1))
+    assert "_jdf" in vars(answer)
+    assert answer.collect() == answer.select("*").collect() == answer.union(same.limit(0)).collect()
+    assert answer.toPandas().equals(same.toPandas())
+    answer.createOrReplaceTempView("an_answer")
+    assert spark.table("an_answer").collect() == same.collect()
+    assert (answer.sparkSession, str(answer)) == (spark, str(same))
+
+
+def test_rows_are_named_and_the_jvm_is_not_asked(spark: SparkSession) -> None:
+    answer = frame_of(spark, Table(columns=COLUMNS[:2], rows=(("a", 1),)))
+    (row,) = answer.collect()
+    assert (row.text, row["big"], row.asDict()) == ("a", 1, {"text": "a", "big": 1})
+    assert (answer.columns, answer.first()) == (["text", "big"], row)
+    assert "_jdf" not in vars(answer)
