@@ -220,20 +220,24 @@ class Metastore:
             mask = pa.array([True] * light.num_rows, pa.bool_())
             if is_unsafe is not None:
                 mask = pc.and_(mask, pc.equal(light["is_unsafe"], is_unsafe))
-            if since is not None:
-                mask = pc.and_(mask, pc.greater_equal(light["epoch"], since))
             if object_name is not None:
                 names = light["objects"].to_pylist()
                 mask = pc.and_(mask, pa.array([object_name in (of_row or ()) for of_row in names], pa.bool_()))
             return mask
 
-        return self._operation_records(wanted, limit)
+        return self._operation_records(wanted, limit, since)
 
-    def _operation_records(self, wanted: Callable[[pa.Table], Any], limit: int | None) -> tuple[OperationRecord, ...]:
+    def _operation_records(
+        self, wanted: Callable[[pa.Table], Any], limit: int | None, since: int | None = None
+    ) -> tuple[OperationRecord, ...]:
         with self._lock:
             table = self._operations
             table.refresh()
-            light = table.read(["epoch", "entry", "at_ms", "is_unsafe", "objects", "outcome", "duration_ms"])
+            above = None if since is None else ("epoch", since - 1)
+            columns = ["epoch", "entry", "at_ms", "is_unsafe", "objects", "outcome", "duration_ms"]
+            light = table.read(columns, above=above)
+            if since is not None:
+                light = light.filter(pc.greater_equal(light["epoch"], since))
             is_operation = pc.equal(light["entry"], "operation")
             chosen = light.filter(pc.and_(is_operation, wanted(light))).sort_by([("epoch", "descending")])
             epochs = chosen["epoch"].to_pylist()[:limit]

@@ -166,7 +166,7 @@ def _check_fields(statement: CreateTable) -> None:
                 span=column.span,
                 hint=f"{quoted(column.name)} … AS {quoted(other)} computes one of the other",
             )
-        if field.startswith("_rw_"):
+        if column.field is not None and field.startswith("_rw_"):
             raise SqlError(
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot be read from a field that begins with _rw_, which names hidden columns',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
@@ -28,6 +29,7 @@ from rw_sql.syntax import spark_type
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame
 
     from rw_sql.syntax.statements import CreateSource, IncludeColumn
@@ -62,38 +64,61 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
     return (SPLIT, OFFSET, RUN, SINCE, ERROR, *(() if watermark is None else watermark[:1]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What is to be done with records of some columns, and the columns of the log around those that a run adds."""
+
+    recipe: Recipe
+    first: tuple[Column, ...]
+    last: tuple[Column, ...]
+
+
+_MOST_WRITTEN = 256
+# Of each definition, for as long as its JVM lives: where a source is moved, its next run need not say it all again.
+_written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, tuple[str, ...]], _Written]] = WeakKeyDictionary()
+
+
 @dataclass(slots=True)
 class Decoder:
     """Makes the log's rows out of upstream records of one connector. Batches of a run share one."""
 
     statement: CreateSource
     run: int
-    _recipe: Recipe | None = field(default=None, init=False)
-    _first: list[Column] = field(default_factory=list, init=False)
-    _last: list[Column] = field(default_factory=list, init=False)
+    _is_to_do: _Written | None = field(default=None, init=False)
 
     def rows(self, records: DataFrame, *, batch: int, bucket: int, since: Mapping[str, int] | None = None) -> DataFrame:
         """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them).
 
         ``since`` are the epochs of the statements that set the splits' positions; without it the column is NULL.
         """
-        if self._recipe is None:
-            self._recipe = self._written(Recipe(tuple(records.columns)))
-        return self._recipe.of(records).select(
-            *self._first,
+        if self._is_to_do is None:
+            self._is_to_do = self._known(records)
+        recipe, first, last = self._is_to_do.recipe, self._is_to_do.first, self._is_to_do.last
+        return recipe.of(records).select(
+            *first,
+            _by_reference(self.run).alias(RUN),
             _by_reference(batch).alias(BATCH),
             _since(since or {}).cast("long").alias(SINCE),
-            *self._last[:2],
+            *last[:2],
             f.lit(bucket).cast("int").alias(BUCKET),
-            *self._last[2:],
+            *last[2:],
         )
 
-    def _written(self, records: Recipe) -> Recipe:
+    def _known(self, records: DataFrame) -> _Written:
+        known = _written.setdefault(records.sparkSession.sparkContext, {})
+        key = (self.statement, tuple(records.columns))
+        if key not in known:
+            if len(known) >= _MOST_WRITTEN:
+                known.clear()
+            known[key] = self._write(Recipe(key[1]))
+        return known[key]
+
+    def _write(self, records: Recipe) -> _Written:
         statement = self.statement
         connector = connector_of(statement) or ""
         has_op = has_changes(statement)
-        decoded, error = change_rows(records, statement) if has_op else _decode_rows(records, statement)
-        self._first = [
+        recipe, error = change_rows(records, statement) if has_op else _decode_rows(records, statement)
+        first = (
             *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
             *(
                 _included(column).cast(include_type(column)).alias(include_name(connector, column))
@@ -101,11 +126,10 @@ class Decoder:
             ),
             f.col(SPLIT),
             f.col(OFFSET).cast("long").alias(OFFSET),
-            _by_reference(self.run).alias(RUN),
-        ]
+        )
         raw = f.coalesce("value", "key") if has_op else f.col("value")
-        self._last = [error.alias(ERROR), f.when(error.isNotNull(), raw).alias(RAW), *([f.col(OP)] if has_op else [])]
-        return decoded
+        last = (error.alias(ERROR), f.when(error.isNotNull(), raw).alias(RAW), *([f.col(OP)] if has_op else []))
+        return _Written(recipe, first, last)
 
 
 def decode(records: DataFrame, statement: CreateSource, *, run: int, batch: int, bucket: int) -> DataFrame:

@@ -56,6 +56,10 @@ NOT_YET_APPLIED = "committed, not yet applied"
 APPLIED = "applied"
 """The outcome of a statement whose jobs are as it wants them."""
 
+_OUTCOME_SECONDS = 2.0
+_LOOK_BACK = 50
+"""How many operations a new owner asks after whose outcome the last one may not have written."""
+
 _MOST_DISCOVERIES = 4
 _INTERVAL = "refresh.interval.sec"
 
@@ -85,6 +89,8 @@ class Owner:
         self._reconciler: Reconciler | None = None
         self._stopping = threading.Event()
         self._told_epoch = -1
+        self._told_at = 0.0
+        self._incomplete_after: int | None = None
         self._has_warned = False
         self._ended = threading.Event()
         self._why_ended = ""
@@ -209,7 +215,8 @@ class Owner:
         self._discover(reconciler)
         if swap_rebuilt(self._context):
             return
-        reconciler.wait_changed(LOOK_SECONDS)
+        if not reconciler.wait_changed(LOOK_SECONDS):
+            self._complete_outcomes()  # nobody waits for that, and statements come one after the other
 
     def _tell_applied(self, epoch: int) -> None:
         if epoch <= self._told_epoch:
@@ -218,22 +225,32 @@ class Owner:
         before = self._lease.applied_epoch if self._lease is not None else epoch
         if not self._renew(epoch):
             return
-        self._told_epoch = epoch
+        self._told_epoch, self._told_at = epoch, time.monotonic()
         fault("owner.after_applied")
+        # The last owner may have been killed between an epoch and its outcome.
+        first = max(0, before - _LOOK_BACK) if self._incomplete_after is None else self._incomplete_after
+        self._incomplete_after = min(first, before)
         try:
-            self._complete_outcomes(before, epoch)
             sweep(self._context, epoch)
         except (SqlError, OSError, DeltaError) as error:
             # What is left behind goes with the sweep after the next statement.
             logger.warning("what was dropped could not be removed yet: %s", error)
 
-    def _complete_outcomes(self, before: int, epoch: int) -> None:
-        metastore = self._context.metastore
-        if epoch <= before:
+    def _complete_outcomes(self, *, is_ending: bool = False) -> None:
+        """Says what came of the statements that did not wait for it."""
+        metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
+        if before is None or epoch <= before:
             return
-        for record in metastore.operations(limit=epoch - before):
-            if before < record.epoch <= epoch and record.outcome == NOT_YET_APPLIED:
-                metastore.record_outcome(record.epoch, APPLIED, record.duration_ms)
+        if not is_ending and time.monotonic() - self._told_at < _OUTCOME_SECONDS:
+            return
+        try:
+            for record in metastore.operations(since=before + 1):
+                if record.epoch <= epoch and record.outcome == NOT_YET_APPLIED:
+                    metastore.record_outcome(record.epoch, APPLIED, record.duration_ms)
+        except (SqlError, OSError, DeltaError) as error:
+            logger.warning("what came of statements could not be written down yet: %s", error)
+        else:
+            self._incomplete_after = epoch
 
     def _renew(self, epoch: int) -> bool:
         """A heartbeat, with the epoch applied so far where that is newer; False where the lease is another's."""
@@ -264,6 +281,8 @@ class Owner:
         try:
             if reconciler is not None:
                 reconciler.stop_all(is_owner=True)
+            if self._lease is not None:
+                self._complete_outcomes(is_ending=True)
             with self._lease_lock:
                 lease, self._lease = self._lease, None
                 if lease is not None:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from concurrent.futures import wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -32,6 +32,7 @@ from rw_sql.runtime.faults import fault
 from rw_sql.runtime.holds import held_jobs
 from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import Failure, StalledError, cause_line
+from rw_sql.runtime.job_slot import FIRST_RETRY_SECONDS, JobSlot
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import FencedError
 from rw_sql.runtime.refresh.job import RefreshJob
@@ -42,7 +43,6 @@ from rw_sql.runtime.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
 
     from rw_sql.plan.desired import JobSpec
     from rw_sql.runtime.context import Context
@@ -56,50 +56,7 @@ HELD = "held while a block is committed"
 WITHHELD = "stands still while a rewind point is made or a REWIND is carried out"
 """The reason of a job that waits for what is done between two runs."""
 
-_FIRST_RETRY_SECONDS = 1.0
-_LAST_RETRY_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
-_SOUND_AFTER_SECONDS = 10.0
-"""A job that has run for so long has recovered: its next failure is tried again soon, as a first one is."""
-
-
-@dataclass(slots=True)
-class JobSlot:
-    """One job: what is wanted of it, what runs, and when to try again.
-
-    ``awaiting`` is what it takes up once the batch under way has ended.
-    """
-
-    job_id: str
-    object_id: int
-    wanted: JobSpec | None = None
-    running: Job | None = None
-    work: Future[None] | None = None
-    retry_at: float = 0.0
-    delay: float = _FIRST_RETRY_SECONDS
-    sound_since: float | None = None
-    is_final: bool = False
-    restarts: int = 0
-    reason: str | None = None
-    last_error: str | None = None
-    rest: Rest | None = None
-    awaiting: JobSpec | None = None
-    quiet_since: float | None = None
-
-    @property
-    def is_working(self) -> bool:
-        """Whether it is being stopped or started."""
-        return self.work is not None and not self.work.done()
-
-    def needs_work(self, now: float) -> bool:
-        """Whether what runs differs from what is wanted and it may be acted on now."""
-        if self.is_working:
-            return False
-        if self.running is not None:
-            return self.wanted != self.running.spec or self.running.failure() is not None
-        if self.rest is not None:
-            return self.wanted != self.rest.spec
-        return self.wanted is not None and not self.is_final and now >= self.retry_at
 
 
 class Reconciler:
@@ -165,7 +122,8 @@ class Reconciler:
         if not unsettled:
             self.applied_epoch = self._wanted_epoch
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.wanted is None]:
-            if self._reported[job_id].state == "STOPPED":
+            told = self._reported.get(job_id)
+            if told is not None and told.state == "STOPPED":
                 del self._slots[job_id]
         waiting = {hold for job, holds in held.items() if job in self._slots for hold in holds}
         all_holds = dict.fromkeys(hold for holds in held.values() for hold in holds)
@@ -187,7 +145,7 @@ class Reconciler:
             with self._deciding:
                 if slot.wanted != spec:
                     slot.wanted = spec
-                    slot.retry_at, slot.delay, slot.is_final = 0.0, _FIRST_RETRY_SECONDS, False
+                    slot.retry_at, slot.delay, slot.is_final = 0.0, FIRST_RETRY_SECONDS, False
         for job_id, slot in self._slots.items():
             if job_id not in wanted:
                 with self._deciding:
@@ -240,7 +198,7 @@ class Reconciler:
             return True  # it reads on; nobody asked for the splits that were found
         if slot.is_working:
             # Another try of a job that cannot run holds up nobody; but a job that is to stop has not until it has.
-            is_retry = slot.running is None and slot.reason is not None and slot.delay > _FIRST_RETRY_SECONDS
+            is_retry = slot.running is None and slot.reason is not None and slot.delay > FIRST_RETRY_SECONDS
             return slot.wanted is not None and is_retry
         if slot.running is not None:
             return slot.wanted == slot.running.spec
@@ -248,10 +206,12 @@ class Reconciler:
             return slot.wanted == slot.rest.spec
         return slot.wanted is None or slot.reason is not None
 
-    def wait_changed(self, seconds: float) -> None:
-        """Waits until some work on a job has ended, or a while."""
-        if self._changed.wait(seconds):
+    def wait_changed(self, seconds: float) -> bool:
+        """Waits until some work on a job has ended, or a while; whether it has."""
+        has_changed = self._changed.wait(seconds)
+        if has_changed:
             self._changed.clear()
+        return has_changed
 
     def wake(self) -> None:
         """Ends a :meth:`wait_changed`."""
@@ -344,15 +304,9 @@ class Reconciler:
         with self._deciding:
             if slot.wanted != spec:
                 return False
-            self._back_off(slot, problem.reason)
+            slot.back_off(problem.reason)
             slot.is_final = problem.is_final
             return True
-
-    def _back_off(self, slot: JobSlot, reason: str) -> None:
-        slot.reason = reason
-        slot.sound_since = None
-        slot.retry_at = time.monotonic() + slot.delay
-        slot.delay = min(slot.delay * 2, _LAST_RETRY_SECONDS)
 
     def _report(self) -> None:
         at = now_ms()
@@ -360,6 +314,8 @@ class Reconciler:
         for slot in self._slots.values():
             status = self._status(slot)
             old = self._reported.get(slot.job_id)
+            if slot.is_passing(status):
+                continue
             if old is None or _told(old) != _told(status):
                 fresh.append(replace(status, updated_ms=at))
                 log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
@@ -384,7 +340,7 @@ class Reconciler:
         elif running is not None and running.failure() is None:
             state = "RUNNING"
             if not running.is_unproven:  # its first batch may be what fails, however long that takes
-                _ease(slot, time.monotonic())
+                slot.ease(time.monotonic())
         elif slot.reason is not None:
             state = "STALLED"
         else:
@@ -472,14 +428,6 @@ def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) 
         if generation and isinstance(spec, ViewSpec) and spec.generation == int(generation):
             found.add(serving)
     return frozenset(found)
-
-
-def _ease(slot: JobSlot, now: float) -> None:
-    """Forgets the failures before of a job that runs, once it has for a while."""
-    if slot.sound_since is None:
-        slot.sound_since = now
-    elif now - slot.sound_since >= _SOUND_AFTER_SECONDS:
-        slot.delay = _FIRST_RETRY_SECONDS
 
 
 def _start(context: Context, spec: JobSpec) -> Job:

@@ -15,13 +15,17 @@ import pytest
 from rw_sql.metastore.records import AssignSplits, Operation
 from rw_sql.plan.desired import IngestSpec
 from rw_sql.plan.lower_undo import DISCOVERY
+from rw_sql.runtime import job_slot
 from rw_sql.runtime import reconciler as module
 from rw_sql.runtime.discovered import only_adds_splits, was_discovered
 from rw_sql.runtime.job import BatchGate, Failure, StalledError
 from tests.runtime.jobs import Jobs, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from rw_sql.metastore.facts import JobStatus
 
 
 @pytest.fixture
@@ -32,7 +36,8 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
 def test_what_nobody_expected_stalls_the_job_and_is_tried_again_later(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.05)
+    for place in (module, job_slot):
+        monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
     jobs.start_error["mv-1"] = ValueError("no such thing")
     view, other = jobs.put_view("a"), jobs.put_view("b")
     assert (view.id, other.id) == (1, 2)
@@ -105,6 +110,28 @@ def test_a_stall_found_outside_does_not_reach_what_a_statement_wants_meanwhile(j
     jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
 
 
+def test_what_passes_soon_is_not_written_down(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    facts, write = jobs.metastore.runtime, jobs.metastore.runtime.write_job_status
+
+    def told(statuses: Sequence[JobStatus]) -> None:
+        said.extend(f"{status.state} {status.run}" for status in statuses)
+        write(statuses)
+
+    monkeypatch.setattr(facts, "write_job_status", told)
+    view = jobs.put_view("a")
+    jobs.reach(lambda: said[-1:] == ["RUNNING 1"], "it runs")
+    view = jobs.change(view)
+    jobs.reach(lambda: said[-1:] == ["RUNNING 2"], "it runs anew")
+    assert said == ["RUNNING 1", "RUNNING 2"]
+    monkeypatch.setattr(job_slot, "_PASSING_SECONDS", 0.0)
+    jobs.jobs["mv-1"].may_stop.clear()
+    jobs.drop(view)
+    jobs.reach(lambda: said[-1:] == ["STOPPING 2"], "it is being stopped")
+    jobs.jobs["mv-1"].may_stop.set()
+    jobs.reach(lambda: said[-1:] == ["STOPPED None"], "it has stopped")
+
+
 def test_a_dropped_job_stops_and_is_forgotten(jobs: Jobs) -> None:
     view = jobs.put_view("a")
     jobs.reach(lambda: "mv-1" in jobs.jobs, "it runs")
@@ -116,8 +143,9 @@ def test_a_dropped_job_stops_and_is_forgotten(jobs: Jobs) -> None:
 def test_a_job_that_fails_soon_after_every_start_is_tried_less_and_less_often(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(module, "_LAST_RETRY_SECONDS", 0.4)
+    for place in (module, job_slot):
+        monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(job_slot, "_LAST_RETRY_SECONDS", 0.4)
     jobs.put_view("a")
     tries = []
     for number in range(1, 5):
@@ -133,9 +161,10 @@ def test_a_job_that_fails_soon_after_every_start_is_tried_less_and_less_often(
 
 
 def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(module, "_LAST_RETRY_SECONDS", 3600.0)
-    monkeypatch.setattr(module, "_SOUND_AFTER_SECONDS", 0.0)
+    for place in (module, job_slot):
+        monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(job_slot, "_LAST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
     jobs.put_view("a")
     for number in range(1, 12):
         jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
@@ -145,9 +174,10 @@ def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypa
 
 
 def test_a_job_whose_first_batch_is_slow_to_fail_has_not_recovered(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(module, "_LAST_RETRY_SECONDS", 3600.0)
-    monkeypatch.setattr(module, "_SOUND_AFTER_SECONDS", 0.0)
+    for place in (module, job_slot):
+        monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(job_slot, "_LAST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
     jobs.put_view("a")
     for number in range(1, 4):
         jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
@@ -177,7 +207,7 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
     monkeypatch.setattr(module, "was_discovered", lambda _, running, wanted: wanted in (found, more))
     gate = BatchGate()
     running: Any = SimpleNamespace(gate=gate, spec=None, failure=lambda: None)
-    slot = module.JobSlot(job_id="ingest-1", object_id=1, wanted=found)
+    slot = job_slot.JobSlot(job_id="ingest-1", object_id=1, wanted=found)
     for end in (lambda: gate.__exit__(), lambda: setattr(slot, "wanted", None)):
         gate.__enter__()
         slot.wanted = found
