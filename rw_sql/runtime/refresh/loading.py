@@ -75,14 +75,15 @@ def load(
         column.name for column in given if encode and encode.encode == "JSON" and column.data_type.name in TEMPORAL
     }
     columns = {field_of(c): "STRING" if c.name in as_text else spark_type(c.data_type) for c in given}
-    snapshot = reader.read_snapshot(
+    # Held until all is read: with it goes what its reader holds of the upstream.
+    upstream = reader.read_snapshot(
         spark,
         options,
         columns,
         encode="NATIVE" if encode is None else encode.encode,
         encode_options={} if encode is None else {option.key: option_text(option.value) for option in encode.options},
     )
-    snapshot = snapshot.select(*(f.col(f"`{field_of(c)}`").alias(c.name) for c in given))
+    snapshot = upstream.select(*(f.col(f"`{field_of(c)}`").alias(c.name) for c in given))
     if as_text:
         rules = json_rules(encode_options(statement))
         snapshot = snapshot.select(*(_moment(c, rules) if c.name in as_text else f.col(f"`{c.name}`") for c in given))
