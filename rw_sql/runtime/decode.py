@@ -227,7 +227,10 @@ def _read_text(
         .when(f.col(into).isNull(), f.lit(f"the value is not {encode}"))
         .when(is_corrupt, f.lit(f"the value is not {encode} of the declared columns"))
     )
-    return records.withColumn(into, from_text(f.col("value").cast("string"), schema, given)), error
+    # What is not the same each time is worked out once: Spark would read the value again for each place at which a
+    # condition on what it holds, "is there an error", stands in a filter.
+    text = f.when(f.spark_partition_id() >= 0, f.col("value").cast("string"))
+    return records.withColumn(into, from_text(text, schema, given)), error
 
 
 def _included(column: IncludeColumn) -> Column:

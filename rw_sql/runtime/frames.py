@@ -24,6 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rw_sql.runtime.spark_sessions import activate
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -44,6 +46,7 @@ def frame_of(spark: SparkSession, table: Table) -> DataFrame:
     columns = [
         pa.array([row[i] for row in table.rows], type=_TYPES[kind][0]) for i, (_, kind) in enumerate(table.columns)
     ]
+    activate(spark)
     fields = [StructField(name, _TYPES[kind][1]) for name, kind in table.columns]
     return Answer(spark, pa.table(columns, names=[name for name, _ in table.columns]), StructType(fields))
 

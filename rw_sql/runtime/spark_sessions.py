@@ -187,6 +187,13 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
     return result
 
 
+def activate(spark: SparkSession) -> None:
+    """Makes a session the one that Spark takes for this thread's, as each ``createDataFrame`` does."""
+    type(spark)._activeSession = spark
+    session: Any = spark
+    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+
+
 def jvm_pid(spark: SparkSession) -> int:
     """The process id of the session's JVM."""
     session: Any = spark

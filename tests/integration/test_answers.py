@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from rw_sql.plan.plan import Table
 from rw_sql.runtime.frames import frame_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -42,8 +39,23 @@ def test_an_answer_is_a_frame_of_sparks(spark: SparkSession, rows: tuple[tuple[o
     assert answer.collect() == answer.select("*").collect() == answer.union(same.limit(0)).collect()
     assert answer.toPandas().equals(same.toPandas())
     answer.createOrReplaceTempView("an_answer")
-    assert spark.table("an_answer").collect() == same.collect()
+    try:
+        assert spark.table("an_answer").collect() == same.collect()
+    finally:
+        spark.catalog.dropTempView("an_answer")
     assert (answer.sparkSession, str(answer)) == (spark, str(same))
+
+
+def test_the_session_of_an_answer_is_the_active_one_as_that_of_any_frame(spark: SparkSession) -> None:
+    other = spark.newSession()
+    other.createDataFrame([(1,)], "n int")
+    frame_of(spark, Table(columns=COLUMNS[:1], rows=()))
+    active = SparkSession.getActiveSession()
+    assert active is not None
+    active.conf.set("rw_sql.test.active", "yes")
+    assert spark.conf.get("rw_sql.test.active", "no") == "yes"
+    assert other.conf.get("rw_sql.test.active", "no") == "no"
+    spark.conf.unset("rw_sql.test.active")
 
 
 def test_rows_are_named_and_the_jvm_is_not_asked(spark: SparkSession) -> None:

@@ -1,0 +1,38 @@
+"""How often Spark reads a record's value: once, whatever is asked of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from rw_sql.plan.definitions import source_definition
+from rw_sql.runtime.decode import ERROR, decode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+RECORDS = (
+    "_rw_split string, _rw_offset long, key binary, value binary, partition string, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
+
+
+@pytest.mark.parametrize(
+    ("encode", "parser"),
+    [("JSON", "from_json("), ("CSV (without_header = 'true', delimiter = ',')", "from_csv(")],
+    ids=["json", "csv"],
+)
+@pytest.mark.parametrize("columns", ["id INT, name VARCHAR", "id INT, at TIMESTAMP"], ids=["plain", "temporal"])
+def test_good_rows_are_read_once(spark: SparkSession, encode: str, parser: str, columns: str) -> None:
+    statement = source_definition(
+        f"CREATE SOURCE s ({columns}) WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'h:1') "
+        f"FORMAT PLAIN ENCODE {encode}"
+    )
+    records = spark.createDataFrame([("t:0", 1, None, b"1,a", "0", None, None)], RECORDS)
+    rows = decode(records, statement, run=0, batch=0, bucket=0).where(f"{ERROR} IS NULL")
+    found: Any = rows.select("id", rows.columns[1])
+    plan = cast("str", found._jdf.queryExecution().executedPlan().toString())
+    assert plan.count(parser) == 1, plan
