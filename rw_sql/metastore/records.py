@@ -115,8 +115,9 @@ class TableRecord(MaterializedViewRecord):
     same where rows are replaced, and empty where they are only appended. ``conflict`` is OVERWRITE, IGNORE or
     IF_NOT_NULL; a row whose ``version_columns`` are older than those of the row with its key is left out.
     ``added_columns`` are (name, id): objects with lower ids were made before that column came, and do not see it.
-    ``dropped_columns`` are no longer the table's, but its files have them; ``stored_names`` are (name, name in the
-    files) of those columns that are called otherwise there: renaming one rewrites no file.
+    ``dropped_columns`` are no longer the table's, but its files have them, and ``dropped_fields`` no longer the
+    source's, but its log has them; ``stored_names`` are (name, name in the files) of those columns that are called
+    otherwise there: renaming one rewrites no file.
     """
 
     source_id: int | None = None
@@ -127,6 +128,7 @@ class TableRecord(MaterializedViewRecord):
     added_columns: tuple[tuple[str, int], ...] = ()
     dropped_columns: tuple[str, ...] = ()
     stored_names: tuple[tuple[str, str], ...] = ()
+    dropped_fields: tuple[str, ...] = ()
     kind: str = field(default="table", init=False)
 
 

@@ -121,7 +121,7 @@ class ViewSpec:
     """The query of a table or materialized view, as its job runs it, and the columns of its Delta table.
 
     ``readers`` are those of its inputs that it reads from their upstreams itself. ``keyed`` is None of a view, and of a
-    table without a primary key.
+    table without a primary key. ``stored_names`` are (column of the query, its name in the files) where they differ.
     """
 
     job: str
@@ -136,6 +136,7 @@ class ViewSpec:
     readers: tuple[ReaderSpec, ...] = ()
     maintenance: Maintenance = field(default_factory=Maintenance)
     keyed: KeyedRows | None = None
+    stored_names: tuple[tuple[str, str], ...] = ()
 
     @property
     def writer(self) -> str:
@@ -282,6 +283,7 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         # Why it is so is for readers: another wording restarts no job.
         maintenance=replace(view.maintenance, reason=""),
         keyed=_keyed(view),
+        stored_names=view.stored_names if isinstance(view, TableRecord) else (),
     )
 
 

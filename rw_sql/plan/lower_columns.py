@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
     DUPLICATE_CLAUSE,
+    DUPLICATE_OBJECT,
     INVALID_DEFINITION,
     NOT_SUPPORTED,
     UNDEFINED_COLUMN,
     SqlError,
     near_names,
 )
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord
 from rw_sql.plan.definitions import field_of, primary_key, source_of_table, table_definition
 from rw_sql.plan.lower_source import nothing, source_record
 from rw_sql.plan.lower_table import table_record
@@ -71,6 +72,14 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
     if statement.if_not_exists and column.name in (name for name, _ in table_columns(written)):
         return nothing(statement, table.name, f'column "{column.name}" already exists')
     _check_column(column)
+    gone = {name.lower() for name in (*table.dropped_columns, *table.dropped_fields)}
+    if column.generated is None and field_of(column).lower() in gone:
+        raise SqlError(
+            DUPLICATE_OBJECT,
+            f'table "{table.name}" had a column of the field "{field_of(column)}", and its source\'s log still has it',
+            span=column.span,
+            hint="make the table anew, with that column: SHOW CREATE TABLE tells how",
+        )
     definition = replace(written, columns=(*written.columns, column))
     check_runnable(definition)
     check_table(definition)
@@ -112,7 +121,9 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
     renews_source = column.generated is None
     try:
         check_table(definition)
-        changes = yield from _redefined(snapshot, table, source, definition, renews_source=renews_source)
+        fields = (*table.dropped_fields, *((field_of(column),) if renews_source else ()))
+        without = replace(table, dropped_fields=fields)
+        changes = yield from _redefined(snapshot, without, source, definition, renews_source=renews_source)
     except SqlError as error:
         raise SqlError(
             INVALID_DEFINITION,
@@ -143,6 +154,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -
     if new.lower() in (name.lower() for name in others):
         raise SqlError(DUPLICATE_CLAUSE, f'table "{table.name}" has a column "{new}" already', span=statement.span)
     _require_unused(snapshot, table, statement, old, "rename")
+    _require_unknown(snapshot, table, statement)
     definition = _with_renamed(statement, written, table.dialect)
     try:
         check_table(definition)
@@ -184,7 +196,7 @@ def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, diale
 
     def renamed(column: ColumnDefinition) -> ColumnDefinition:
         if column.name != old:
-            return replace(column, generated=computed(column.generated))
+            return replace(column, generated=computed(column.generated), default=computed(column.default))
         field = field_of(column)
         return replace(column, name=new, field=None if field == new or column.generated is not None else field)
 
@@ -323,9 +335,37 @@ def _redefined(
         created_at_ms=table.created_at_ms,
         has_change_feed=table.has_change_feed,
         added_columns=(*kept, *((name, snapshot.next_id) for name in has - had)),
+        dropped_fields=table.dropped_fields,
         dropped_columns=(*table.dropped_columns, *(stored_name(table, name) for name in sorted(had - has))),
     )
     return [*changes, PutObject(record=record)]
+
+
+def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
+    """Raises SqlError where a view or sink that sees the column has its new name for something else."""
+    old, new = statement.column, statement.new_column
+    knowing = [
+        record
+        for record in snapshot.readers_of(table.id)
+        if old in (name for name, _ in seen_columns(table, record.id))
+        and any(may_use_column(query, new) for query in _queries(record))
+    ]
+    if knowing:
+        names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in knowing)
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'cannot rename column "{old}" of table "{table.name}": "{new}" is something else to {names}',
+            span=statement.name.span,
+            hint="another name; or drop them, rename it, and create them again: SHOW CREATE tells how they are made",
+        )
+
+
+def _queries(record: ObjectRecord) -> tuple[str, ...]:
+    """All that is computed for a view or sink: its query, and those by which it is kept, which name keys beside it."""
+    if isinstance(record, MaterializedViewRecord):
+        kept = record.maintenance
+        return tuple(query for query in (record.query, kept.query, kept.touched) if query)
+    return (record.query,) if isinstance(record, SinkRecord) and record.query else ()
 
 
 def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
@@ -338,8 +378,8 @@ def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectR
         for record in snapshot.readers_of(table.id)
         if column in (name for name, _ in seen_columns(table, record.id))
         and (
-            may_use_column(record.query, column)
-            if record.query
+            any(may_use_column(query, column) for query in _queries(record))
+            if _queries(record)
             else column in (name for name, _ in schema_columns(record.schema))
         )
     )

@@ -43,7 +43,7 @@ from rw_sql.plan.plan import ObjectChange, Plan
 from rw_sql.plan.query_requests import WHOLE, analysis
 from rw_sql.plan.readers import forget_fragments
 from rw_sql.plan.refreshes import refresh_of
-from rw_sql.plan.relations import nullable_schema, relation_of, renamed_schema
+from rw_sql.plan.relations import nullable_schema, relation_of
 from rw_sql.plan.requests import Asking, job_statuses
 from rw_sql.plan.steps import after, steps_of
 from rw_sql.plan.table_checks import check_runnable, check_table, conflict_of, table_columns
@@ -54,8 +54,6 @@ from rw_sql.syntax.names import quoted
 from rw_sql.syntax.statements import ColumnDefinition, CreateSource, Query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
@@ -105,12 +103,9 @@ def table_record(
     query_dialect: str,
     stored_names: tuple[tuple[str, str], ...] = (),
 ) -> Asking[TableRecord]:
-    """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit.
-
-    Its query gives its columns under the names that its files have.
-    """
+    """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit."""
     key = primary_key(statement)
-    query = table_query(statement, query_dialect, dict(stored_names))
+    query = table_query(statement, query_dialect)
     relation = relation_of(source)
     names = named_fields(statement)
     relation = replace(relation, columns=tuple((names.get(name, name), kind) for name, kind in relation.columns))
@@ -130,7 +125,7 @@ def table_record(
         definition=render(definition),
         query=query,
         inputs=(source.id,),
-        schema=renamed_schema(nullable_schema(found.schema), {stored: name for name, stored in stored_names}),
+        schema=nullable_schema(found.schema),
         keys=() if statement.is_append_only else key,
         dialect=query_dialect,
         created_at_ms=source.created_at_ms,
@@ -153,20 +148,20 @@ def _how_kept(statement: CreateTable, key: tuple[str, ...]) -> str:
     return f"rows are replaced by ({keys})" + (", and deleted by it" if has_changes(statement) else "")
 
 
-def table_query(statement: CreateTable, dialect: str, stored_names: Mapping[str, str]) -> str:
-    """A table's columns out of a row of its source, as Spark SQL, under the names that its files have."""
+def table_query(statement: CreateTable, dialect: str) -> str:
+    """A table's columns out of a row of its source, as Spark SQL."""
     declared = {column.name: column for column in statement.columns}
     items = []
     for name, kind in table_columns(statement):
         column = declared.get(name)
-        quoted, stored = _quoted(name), _quoted(stored_names.get(name, name))
+        quoted = _quoted(name)
         if column is None or (column.generated is None and column.default is None):
-            items.append(quoted if quoted == stored else f"{quoted} AS {stored}")
+            items.append(quoted)
         elif column.generated is not None:
-            items.append(f"CAST(({_expression(column.generated, dialect)}) AS {kind}) AS {stored}")
+            items.append(f"CAST(({_expression(column.generated, dialect)}) AS {kind}) AS {quoted}")
         elif column.default is not None:
             value = f"CAST(({_expression(column.default, dialect)}) AS {spark_type(column.data_type)})"
-            items.append(f"coalesce({quoted}, {value}) AS {stored}")
+            items.append(f"coalesce({quoted}, {value}) AS {quoted}")
     return f"SELECT {', '.join(items)} FROM {_quoted(object_name(statement.name))}"
 
 

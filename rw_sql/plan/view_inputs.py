@@ -23,6 +23,7 @@ from rw_sql.plan.definitions import (
 )
 from rw_sql.plan.history import History
 from rw_sql.plan.relations import kept_watermark, schema_columns, seen_columns, stored_columns
+from rw_sql.syntax.names import quoted_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +64,12 @@ class ViewInput:
     def selection(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Some columns, hidden ones too, as expressions over what the files have."""
         stored = dict(self.aliases)
-        return tuple(f"`{stored[name]}` AS `{name}`" if name in stored else f"`{name}`" for name in columns)
+        return tuple(
+            f"{quoted_for_spark(stored[name])} AS {quoted_for_spark(name)}"
+            if name in stored
+            else quoted_for_spark(name)
+            for name in columns
+        )
 
     @property
     def is_changing(self) -> bool:

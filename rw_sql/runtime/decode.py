@@ -107,11 +107,12 @@ class Decoder:
     def _known(self, records: DataFrame) -> _Written:
         known = _written.setdefault(records.sparkSession.sparkContext, {})
         key = (self.statement, tuple(records.columns))
-        if key not in known:
+        written = known.get(key)
+        if written is None:
             if len(known) >= _MOST_WRITTEN:
                 known.clear()
-            known[key] = self._write(Recipe(key[1]))
-        return known[key]
+            written = known[key] = self._write(Recipe(key[1]))
+        return written
 
     def _write(self, records: Recipe) -> _Written:
         statement = self.statement

@@ -50,6 +50,11 @@ class JobSlot:
         """Whether it is being stopped or started."""
         return self.work is not None and not self.work.done()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not wanted and nothing of it runs."""
+        return self.wanted is None and self.running is None and not self.is_working
+
     def needs_work(self, now: float) -> bool:
         """Whether what runs differs from what is wanted and it may be acted on now."""
         if self.is_working:

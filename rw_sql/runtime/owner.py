@@ -56,7 +56,7 @@ NOT_YET_APPLIED = "committed, not yet applied"
 APPLIED = "applied"
 """The outcome of a statement whose jobs are as it wants them."""
 
-_OUTCOME_SECONDS = 2.0
+_OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
 """How many operations a new owner asks after whose outcome the last one may not have written."""
 
@@ -89,7 +89,7 @@ class Owner:
         self._reconciler: Reconciler | None = None
         self._stopping = threading.Event()
         self._told_epoch = -1
-        self._told_at = 0.0
+        self._incomplete_since = 0.0
         self._incomplete_after: int | None = None
         self._has_warned = False
         self._ended = threading.Event()
@@ -215,8 +215,10 @@ class Owner:
         self._discover(reconciler)
         if swap_rebuilt(self._context):
             return
-        if not reconciler.wait_changed(LOOK_SECONDS):
-            self._complete_outcomes()  # nobody waits for that, and statements come one after the other
+        is_idle = not reconciler.wait_changed(LOOK_SECONDS)
+        # Nobody waits for that, and statements come one after the other.
+        if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
+            self._complete_outcomes()
 
     def _tell_applied(self, epoch: int) -> None:
         if epoch <= self._told_epoch:
@@ -225,7 +227,9 @@ class Owner:
         before = self._lease.applied_epoch if self._lease is not None else epoch
         if not self._renew(epoch):
             return
-        self._told_epoch, self._told_at = epoch, time.monotonic()
+        if self._incomplete_after in (None, self._told_epoch):
+            self._incomplete_since = time.monotonic()
+        self._told_epoch = epoch
         fault("owner.after_applied")
         # The last owner may have been killed between an epoch and its outcome.
         first = max(0, before - _LOOK_BACK) if self._incomplete_after is None else self._incomplete_after
@@ -236,12 +240,10 @@ class Owner:
             # What is left behind goes with the sweep after the next statement.
             logger.warning("what was dropped could not be removed yet: %s", error)
 
-    def _complete_outcomes(self, *, is_ending: bool = False) -> None:
+    def _complete_outcomes(self) -> None:
         """Says what came of the statements that did not wait for it."""
         metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
         if before is None or epoch <= before:
-            return
-        if not is_ending and time.monotonic() - self._told_at < _OUTCOME_SECONDS:
             return
         try:
             for record in metastore.operations(since=before + 1):
@@ -282,7 +284,7 @@ class Owner:
             if reconciler is not None:
                 reconciler.stop_all(is_owner=True)
             if self._lease is not None:
-                self._complete_outcomes(is_ending=True)
+                self._complete_outcomes()
             with self._lease_lock:
                 lease, self._lease = self._lease, None
                 if lease is not None:

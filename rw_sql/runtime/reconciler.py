@@ -121,10 +121,11 @@ class Reconciler:
         self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
         if not unsettled:
             self.applied_epoch = self._wanted_epoch
-        for job_id in [job_id for job_id, slot in self._slots.items() if slot.wanted is None]:
+        for job_id in [job_id for job_id, slot in self._slots.items() if slot.is_over]:
             told = self._reported.get(job_id)
             if told is not None and told.state == "STOPPED":
-                del self._slots[job_id]
+                # What is said of it next is new: nothing that was said before is taken for it.
+                del self._slots[job_id], self._reported[job_id]
         waiting = {hold for job, holds in held.items() if job in self._slots for hold in holds}
         all_holds = dict.fromkeys(hold for holds in held.values() for hold in holds)
         stopped = [hold for hold in all_holds if hold not in waiting and not hold.is_taken]
@@ -314,7 +315,8 @@ class Reconciler:
         for slot in self._slots.values():
             status = self._status(slot)
             old = self._reported.get(slot.job_id)
-            if slot.is_passing(status):
+            # What the last owner said of a job that is just being started does not hold any more.
+            if slot.is_passing(status) and self._has_reported:
                 continue
             if old is None or _told(old) != _told(status):
                 fresh.append(replace(status, updated_ms=at))

@@ -15,6 +15,7 @@ from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.plan.relations import schema_columns, stored_columns
 from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.spark_sessions import plain_sql
+from rw_sql.syntax.names import quoted_for_spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -171,7 +172,9 @@ def _has_columns(path: str, table: TableRecord) -> bool:
 def _columns(view: MaterializedViewRecord) -> str:
     # A column that was added to a table lies behind those of INCLUDE there; one that was renamed has its old name.
     if isinstance(view, TableRecord):
-        return ", ".join(f"`{stored}` AS `{name}`" for name, stored in stored_columns(view))
+        return ", ".join(
+            f"{quoted_for_spark(stored)} AS {quoted_for_spark(name)}" for name, stored in stored_columns(view)
+        )
     if not view.maintenance.hidden:
         return "*"
     return ", ".join(f"`{name}`" for name, _ in schema_columns(view.schema))

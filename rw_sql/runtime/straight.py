@@ -19,7 +19,7 @@ from rw_sql.runtime.faults import fault
 from rw_sql.runtime.hand_over import begin_at
 from rw_sql.runtime.history_table import held_spans, is_there, table_id
 from rw_sql.runtime.output import SMALL_ROWS, as_stored
-from rw_sql.runtime.views.inputs import input_frame
+from rw_sql.runtime.views.inputs import as_in_files, input_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,7 +102,7 @@ class StraightTable:
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(self.given.name)
         spark: SparkSession = rows.sparkSession
-        found = spark.sql(self.spec.query)
+        found = as_in_files(spark.sql(self.spec.query), self.spec)
         small: pa.Table | None = None
         fault("history.before_append")
         if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:

@@ -31,6 +31,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quoted_for_spark(name: str) -> str:
+    """A name in Spark's quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def literal(text: str) -> str:
     """A text in single quotes."""
     return "'" + text.replace("'", "''") + "'"

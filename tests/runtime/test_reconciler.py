@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.metastore.records import AssignSplits, Operation
+from rw_sql.metastore.records import AssignSplits, Operation, PutObject
 from rw_sql.plan.desired import IngestSpec
 from rw_sql.plan.lower_undo import DISCOVERY
 from rw_sql.runtime import job_slot
 from rw_sql.runtime import reconciler as module
 from rw_sql.runtime.discovered import only_adds_splits, was_discovered
 from rw_sql.runtime.job import BatchGate, Failure, StalledError
-from tests.runtime.jobs import Jobs, wait_until
+from tests.runtime.jobs import WAIT_SECONDS, Jobs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from rw_sql.metastore.facts import JobStatus
+    from rw_sql.plan.desired import JobSpec
+    from rw_sql.runtime.context import Context
 
 
 @pytest.fixture
@@ -130,6 +132,33 @@ def test_what_passes_soon_is_not_written_down(jobs: Jobs, monkeypatch: pytest.Mo
     jobs.reach(lambda: said[-1:] == ["STOPPING 2"], "it is being stopped")
     jobs.jobs["mv-1"].may_stop.set()
     jobs.reach(lambda: said[-1:] == ["STOPPED None"], "it has stopped")
+
+
+def test_a_job_that_is_begun_again_and_not_wanted_at_once_is_stopped(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_slot, "_PASSING_SECONDS", 3600.0)
+    view = jobs.put_view("a")
+    jobs.reach(lambda: "mv-1" in jobs.jobs, "it runs")
+    jobs.drop(view)
+    jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "STOPPED", "it has stopped")
+    may_start = threading.Event()
+    start = module._start
+
+    def slowly(context: Context, spec: JobSpec) -> Any:
+        assert may_start.wait(WAIT_SECONDS)
+        return start(context, spec)
+
+    monkeypatch.setattr(module, "_start", slowly)
+    jobs.commit(PutObject(record=view))
+    jobs.reconciler.reconcile()
+    epoch = jobs.drop(view)
+    for _ in range(3):
+        jobs.reconciler.reconcile()
+        assert "mv-1" in jobs.reconciler.unsettled
+    may_start.set()
+    jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the second drop is applied")
+    assert jobs.jobs["mv-1"].is_stopped
 
 
 def test_a_dropped_job_stops_and_is_forgotten(jobs: Jobs) -> None:

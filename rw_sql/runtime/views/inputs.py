@@ -13,6 +13,7 @@ from rw_sql.plan.history import History
 from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.output import CHANGE_FEED
 from rw_sql.runtime.sink_batches import CHANGE, VERSION
+from rw_sql.syntax.names import quoted_for_spark
 from rw_sql.syntax.signed import SIGN
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from rw_sql.plan.desired import ViewSpec
     from rw_sql.plan.history import SplitHistory
     from rw_sql.plan.view_inputs import ViewInput
     from rw_sql.runtime.context import Context
@@ -64,6 +66,14 @@ def require_columns(context: Context, given: ViewInput) -> None:
     known = {column.name for column in DeltaTable(path_of(context.warehouse, given)).schema().fields}
     if not known.issuperset(given.stored):
         raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} has added columns")
+
+
+def as_in_files(frame: DataFrame, spec: ViewSpec) -> DataFrame:
+    """The rows of a table's query with its columns as the table's files call them."""
+    stored = dict(spec.stored_names)
+    if not stored:
+        return frame
+    return frame.select(*(f.col(quoted_for_spark(name)).alias(stored.get(name, name)) for name in frame.columns))
 
 
 _MOST_IN_FILTER = 40

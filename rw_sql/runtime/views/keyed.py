@@ -15,6 +15,7 @@ from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
 from rw_sql.plan.definitions import CHANGE_COLUMN
 from rw_sql.runtime.decode import BATCH, OFFSET, RUN, SPLIT
 from rw_sql.runtime.output import LARGE_ROWS
+from rw_sql.runtime.views.inputs import as_in_files
 from rw_sql.runtime.views.recomputed import exact_text, write_changes
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.syntax.maintained import KEEP
@@ -50,7 +51,7 @@ class Keyed:
         """The rows of the source's log, as the table's query gives them."""
         for given in self.run.spec.inputs:
             self.run.input(spark, given).createOrReplaceTempView(given.name)
-        return spark.sql(self.run.spec.query), "append"
+        return as_in_files(spark.sql(self.run.spec.query), self.run.spec), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Brings the table to what its rows and the batch's records come to."""

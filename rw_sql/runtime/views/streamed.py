@@ -15,7 +15,7 @@ from rw_sql.runtime.delta_log import added_rows, read_actions
 from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.output import LARGE_ROWS, SMALL_ROWS
 from rw_sql.runtime.progress import planned_versions
-from rw_sql.runtime.views.inputs import signed_frame
+from rw_sql.runtime.views.inputs import as_in_files, signed_frame
 from rw_sql.syntax.maintained import KEEP
 from rw_sql.syntax.signed import SIGN
 
@@ -39,7 +39,8 @@ class Streamed:
         for given in self.run.spec.inputs:
             frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)
             frame.createOrReplaceTempView(given.name)
-        return spark.sql(self.run.spec.query), "update" if self.run.spec.keys else "append"
+        frame = as_in_files(spark.sql(self.run.spec.query), self.run.spec)
+        return frame, "update" if self.run.spec.keys else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Through the driver's memory where that is known to hold it, else through Spark."""
