@@ -98,7 +98,7 @@ class Decoder:
             *first,
             _by_reference(self.run).alias(RUN),
             _by_reference(batch).alias(BATCH),
-            _since(since or {}).cast("long").alias(SINCE),
+            _since(since or {}).alias(SINCE),
             *last[:2],
             f.lit(bucket).cast("int").alias(BUCKET),
             *last[2:],
@@ -169,11 +169,11 @@ def _since(epochs: Mapping[str, int]) -> Column:
     for split, epoch in epochs.items():
         by_epoch.setdefault(epoch, []).append(split)
     if not by_epoch:
-        return f.lit(None)
+        return f.lit(None).cast("long")
     (most, _), *others = sorted(by_epoch.items(), key=lambda item: -len(item[1]))
-    found = f.lit(most)
+    found = _by_reference(most)
     for epoch, splits in others:
-        found = f.when(f.col(SPLIT).isin(splits), f.lit(epoch)).otherwise(found)
+        found = f.when(f.col(SPLIT).isin(splits), _by_reference(epoch)).otherwise(found)
     return found
 
 

@@ -228,7 +228,7 @@ class Ingest:
             require_readable(source.name, asked, states, kind.look(options))
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
-        pace = pace_of(options, views=len(snapshot.readers_of(source.id)))
+        pace = pace_of(options)
         job = Ingest(
             context=context,
             spec=spec,
@@ -285,7 +285,7 @@ class Ingest:
             records.writeStream.queryName(self.spec.job)
             .option("checkpointLocation", self.checkpoint)
             .trigger(processingTime=f"{interval_ms} milliseconds")
-            .foreachBatch(self._on_batch)
+            .foreachBatch(self.gate.guarded(self._on_batch))
             .start()
         )
         fault("ingest.after_query")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.plan.desired import JobSpec
+
+logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 1.0
 """How long a stop waits for the running batch before it cancels it; a cancelled batch leaves nothing."""
@@ -63,6 +69,20 @@ class Job(Protocol):
         ...
 
 
+class BrokenOffError(Exception):
+    """A batch ended because its query was being stopped, whatever it died of.
+
+    Spark takes an error of Python for an interrupted one by the words of Py4J in it, and looks for them in the whole
+    traceback with a pattern (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on a long one. So
+    this is short and says just these words.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling a batch: java.lang.InterruptedException"
+        )
+
+
 class BatchGate:
     """Knows whether a batch is being written, so that a stop can wait for it a moment."""
 
@@ -70,6 +90,29 @@ class BatchGate:
         self._idle = threading.Event()
         self._idle.set()
         self._has_ended = False
+        self._is_stopping = False
+
+    def stop(self, query: StreamingQuery) -> None:
+        """Stops a query; what its batch dies of from now on is not its failure."""
+        self._is_stopping = True
+        query.stop()
+
+    def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop."""
+
+        def guarded(frame: DataFrame, batch: int) -> None:
+            try:
+                write(frame, batch)
+            except Exception:
+                if not self._is_stopping:
+                    raise
+                logger.debug("batch %d was broken off", batch, exc_info=True)
+            else:
+                return
+            # Outside of the handler: what it died of must not be in the traceback.
+            raise BrokenOffError
+
+        return guarded
 
     def __enter__(self) -> None:
         self._idle.clear()
@@ -91,7 +134,7 @@ class BatchGate:
 def stop_query(query: StreamingQuery, gate: BatchGate) -> None:
     """Stops a query: the running batch has GRACE_SECONDS to end, then it is cancelled."""
     gate.wait_idle(GRACE_SECONDS)
-    query.stop()
+    gate.stop(query)
 
 
 def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Failure | None:

@@ -12,12 +12,9 @@ from rw_sql.plan.rates import BARRIER_INTERVAL, rate_limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-BATCH_RECORDS = 500_000
-"""The most records one batch reads, over all splits, for one view: it bounds what a pause may have to throw away."""
-
-_MORE_RECORDS, _MOST_RECORDS = 250_000, 2_000_000
-"""How many more for each further view: each of them spends some tenths of a second of CPU on every batch, so that
-fewer are cheaper. And how many at most."""
+BATCH_RECORDS = 2_000_000
+"""The most records one batch reads, over all splits: it bounds what a pause may have to throw away. Every batch costs
+its reader and each view about a second of CPU whatever it holds, so that one of fewer is dearer to catch up with."""
 
 _MOST_IN_AN_INTERVAL = 10_000_000
 """How many at most where batches are to start seldom: one then holds what comes in the meantime."""
@@ -38,16 +35,12 @@ class Pace:
     per_second: int | None = None
 
 
-def pace_of(options: Mapping[str, str], views: int = 1) -> Pace:
-    """The pace that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) ask for.
-
-    ``views`` is how many read what is read.
-    """
+def pace_of(options: Mapping[str, str]) -> Pace:
+    """The pace that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) ask for."""
     interval_ms = int(options.get(BARRIER_INTERVAL, "0"))
     limit = rate_limit(options)
-    most = min(BATCH_RECORDS + _MORE_RECORDS * max(views - 1, 0), _MOST_RECORDS)
     # Between two batches of a minute's interval more comes in than in a second.
-    most = max(most, min(most * interval_ms // 1000, _MOST_IN_AN_INTERVAL))
+    most = max(BATCH_RECORDS, min(BATCH_RECORDS * interval_ms // 1000, _MOST_IN_AN_INTERVAL))
     if limit is None:
         return Pace(interval_ms=interval_ms, batch_records=most)
     interval_ms = max(interval_ms, _RATE_INTERVAL_MS)

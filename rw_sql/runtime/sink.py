@@ -153,7 +153,7 @@ class Sink:
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(self._on_batch)
+            .foreachBatch(self.gate.guarded(self._on_batch))
             .start()
         )
         fault("sink.after_query")
@@ -236,7 +236,7 @@ class Sink:
             # Before the query is: it waits for its batch, and that perhaps for a target that does not answer.
             self.writer.cancel()
             if self.query is not None:
-                self.query.stop()
+                self.gate.stop(self.query)
         finally:
             with self.lock:
                 self.is_stopped = True

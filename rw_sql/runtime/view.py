@@ -246,7 +246,7 @@ class View:
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(self._on_batch)
+            .foreachBatch(self.gate.guarded(self._on_batch))
         )
 
     def _start_query(self, tables: Mapping[int, str]) -> None:

@@ -31,22 +31,11 @@ def test_pace(options: dict[str, str], pace: Pace) -> None:
     assert pace_of(options) == pace
 
 
-def test_a_batch_of_a_source_that_many_views_read_is_larger() -> None:
-    assert [pace_of({}, views).batch_records for views in (0, 1, 2, 7, 8, 100)] == [
-        BATCH_RECORDS,
-        BATCH_RECORDS,
-        750_000,
-        2_000_000,
-        2_000_000,
-        2_000_000,
-    ]
-    assert pace_of({"source_rate_limit": "1000"}, 8).batch_records == 1000
-
-
 def test_where_batches_start_seldom_they_hold_what_came_meanwhile() -> None:
     assert pace_of({"barrier_interval_ms": "500"}).batch_records == BATCH_RECORDS
     assert pace_of({"barrier_interval_ms": "4000"}).batch_records == 4 * BATCH_RECORDS
     assert pace_of({"barrier_interval_ms": "3600000"}).batch_records == 10_000_000
+    assert pace_of({"barrier_interval_ms": "4000", "source_rate_limit": "1000"}).batch_records == 4000
     both = {"barrier_interval_ms": "60000", "source_rate_limit": "100000"}
     assert pace_of(both).batch_records == 6_000_000
 
