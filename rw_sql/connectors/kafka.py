@@ -65,9 +65,9 @@ class KafkaConnector(PlainConnector):
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """Lists the topics' partitions with their first and end offsets."""
-        from rw_sql.connectors import kafka_admin
+        from rw_sql.connectors import kafka_visits
 
-        return kafka_admin.look(
+        return kafka_visits.look(
             kafka_properties.admin_properties(self.spec, options),
             topics_of(options),
             timeout=kafka_properties.call_timeout(self.spec, options, timeout),
@@ -86,19 +86,23 @@ class KafkaConnector(PlainConnector):
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING where a split's topic does not exist.
         """
-        from rw_sql.connectors import kafka_admin
+        from rw_sql.connectors import kafka_admin, kafka_visits
 
         wanted = [kafka_reader.split_parts(split) for split in splits]
+
+        def ask(admin: kafka_admin.BrokerAdmin) -> tuple[dict[tuple[str, int], int], ...]:
+            _, _, missing = admin.describe(topic for topic, _ in wanted)
+            if missing:
+                raise SqlError(UPSTREAM_MISSING, f'topic "{missing[0]}" does not exist')
+            return admin.offsets(wanted, milliseconds, kafka_admin.LATEST)
+
         try:
-            with kafka_admin.BrokerAdmin(
+            at, ends = kafka_visits.visit(
                 kafka_properties.admin_properties(self.spec, options),
+                ask,
                 timeout=kafka_properties.call_timeout(self.spec, options, timeout),
                 is_read_committed=self._is_read_committed(options),
-            ) as admin:
-                _, _, missing = admin.describe(topic for topic, _ in wanted)
-                if missing:
-                    raise SqlError(UPSTREAM_MISSING, f'topic "{missing[0]}" does not exist')
-                at, ends = admin.offsets(wanted, milliseconds, kafka_admin.LATEST)
+            )
         except kafka_admin.BrokerError as error:
             raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}") from error
         return {

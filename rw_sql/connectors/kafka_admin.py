@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from rw_sql.connectors.base import Upstream, UpstreamSplit
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
@@ -106,7 +104,7 @@ def _codes() -> _Codes:
 
 
 class BrokerAdmin:
-    """One short visit to the brokers, as a context manager. All calls together end within ``timeout`` seconds."""
+    """A visit to the brokers, as a context manager. All calls together end within ``timeout`` seconds."""
 
     def __init__(self, properties: Mapping[str, str], *, timeout: float, is_read_committed: bool = True) -> None:
         from confluent_kafka import KafkaException
@@ -132,6 +130,10 @@ class BrokerAdmin:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets the connections go."""
         # Futures whose brokers never answered keep the handle alive until their own limit; nobody waits for that.
         self._admin = None
 
@@ -170,9 +172,10 @@ class BrokerAdmin:
             raise BrokerError(self._reason(error)) from error
         return cluster_id, found, tuple(missing)
 
-    def renew(self, deadline: float) -> None:
-        """Starts another visit over the same connections, to end by ``deadline`` (monotonic seconds)."""
-        self._deadline = deadline
+    def renew(self, timeout: float, *, is_read_committed: bool = True) -> None:
+        """Starts another visit over the same connections."""
+        self._timeout, self._deadline = timeout, time.monotonic() + timeout
+        self._is_read_committed = is_read_committed
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
@@ -321,30 +324,6 @@ def admin_module() -> Any:
     import confluent_kafka.admin
 
     return confluent_kafka.admin
-
-
-def look(
-    properties: Mapping[str, str], topics: Iterable[str], *, timeout: float, is_read_committed: bool = True
-) -> Upstream:
-    """The partitions of the topics with their bounds; faults become ``Upstream.error``."""
-    try:
-        with BrokerAdmin(properties, timeout=timeout, is_read_committed=is_read_committed) as admin:
-            cluster, found, missing = admin.describe(topics)
-            listed = [(topic, number) for topic, view in found.items() for number in view.partitions]
-            starts, ends = admin.offsets(listed, EARLIEST, LATEST)
-    except BrokerError as error:
-        return Upstream(error=str(error))
-    splits = {
-        f"{topic}:{number}": UpstreamSplit(
-            split=f"{topic}:{number}",
-            start=starts[topic, number],
-            end=ends[topic, number],
-            cluster=cluster,
-            incarnation=found[topic].id,
-        )
-        for topic, number in listed
-    }
-    return Upstream(splits=splits, cluster=cluster, missing=missing)
 
 
 def is_fatal(error: Any) -> bool:

@@ -98,7 +98,7 @@ class KafkaFetcher:
                     "enable.partition.eof": True,
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed" if self.is_read_committed else "read_uncommitted",
-                    "fetch.wait.max.ms": 20,
+                    "fetch.wait.max.ms": 5,
                     # Records behind the batch's are thrown away: not many shall be fetched.
                     "queued.max.messages.kbytes": 16384,
                     "log_level": 0,

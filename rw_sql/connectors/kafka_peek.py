@@ -8,14 +8,17 @@ A topic that was written in transactions once and not lately is not found out by
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.kafka_admin import EARLIEST, LATEST, BrokerAdmin, BrokerError, admin_module
+from rw_sql.connectors.kafka_visits import KeptClients, visit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, Message
 
 COMPACTED = "compacted"
 TRANSACTIONAL = "transactional"
@@ -23,29 +26,34 @@ TRANSACTIONAL = "transactional"
 _PEEKED = 16
 _MOST_PARTITIONS = 32
 _PEEK_SECONDS = 3.0
-# A call waits so long for as many messages as it may give, even where no more will come.
-_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.05
 _MOST_TIMES = 64
+
+Tails = dict[tuple[str, int], int]
 
 
 def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
     """The topics of which offsets are no count of records, and why. Faults are a reason too, never raised."""
+
+    def ask(admin: BrokerAdmin) -> tuple[tuple[str, ...], dict[str, str], Tails, Tails]:
+        _, found, _ = admin.describe(topics)
+        sparse = {topic: COMPACTED for topic in found if _is_compacted(admin, topic)}
+        parts = [
+            (topic, number)
+            for topic, view in found.items()
+            if topic not in sparse
+            for number in view.partitions[:_MOST_PARTITIONS]
+        ]
+        starts, ends = admin.offsets(parts, EARLIEST, LATEST)
+        return tuple(found), sparse, starts, ends
+
     try:
-        with BrokerAdmin(properties, timeout=timeout, is_read_committed=False) as admin:
-            _, found, _ = admin.describe(topics)
-            sparse = {topic: COMPACTED for topic in found if _is_compacted(admin, topic)}
-            parts = [
-                (topic, number)
-                for topic, view in found.items()
-                if topic not in sparse
-                for number in view.partitions[:_MOST_PARTITIONS]
-            ]
-            starts, ends = admin.offsets(parts, EARLIEST, LATEST)
+        found, sparse, starts, ends = visit(properties, ask, timeout=timeout, is_read_committed=False)
     except BrokerError as error:
         return dict.fromkeys(topics, f"not known to hold a record at every offset: {error}")
-    tails = {part: max(starts[part], ends[part] - _PEEKED) for part in parts if ends[part] > starts[part]}
+    tails = {part: max(start, ends[part] - _PEEKED) for part, start in starts.items() if ends[part] > start}
     try:
-        holes = _topics_with_holes(properties, tails, ends)
+        holes = _CONSUMERS.visit(properties, partial(_topics_with_holes, tails=tails, ends=ends)) if tails else set()
     except BrokerError as error:
         return {**dict.fromkeys(found, f"not known to hold a record at every offset: {error}"), **sparse}
     return {**sparse, **dict.fromkeys(holes, TRANSACTIONAL)}
@@ -60,62 +68,79 @@ def _is_compacted(admin: BrokerAdmin, topic: str) -> bool:
 
 
 def _topics_with_holes(
-    properties: Mapping[str, str], tails: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+    consumer: Consumer, tails: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
 ) -> set[str]:
     """The topics with an offset in ``[tails, ends)`` that is no record. Raises BrokerError."""
     import confluent_kafka as ck
 
-    if not tails:
-        return set()
+    following = dict(tails)
+    waiting = set(tails)
+    holes: set[str] = set()
+    for message in _messages(consumer, tails, waiting, seconds=_PEEK_SECONDS):
+        fault = message.error()
+        part = (str(message.topic()), int(message.partition() or 0))
+        if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
+            raise BrokerError(fault.str())
+        at = int(message.offset() or 0)
+        if part in waiting and min(at, ends[part]) > following[part]:
+            holes.add(part[0])
+            waiting.difference_update([other for other in waiting if other[0] == part[0]])
+        following[part] = at + 1
+        if fault is not None or at + 1 >= ends[part]:
+            waiting.discard(part)
+    if waiting:
+        raise BrokerError(f"no answer within {_PEEK_SECONDS:g} s")
+    return holes
+
+
+def _messages(
+    consumer: Consumer, starts: Mapping[tuple[str, int], int], waiting: set[tuple[str, int]], *, seconds: float
+) -> Iterator[Message]:
+    """What partitions hold from offsets on, until none of them is waited for or the time is over.
+
+    Raises BrokerError.
+    """
+    import confluent_kafka as ck
+
+    deadline = time.monotonic() + seconds
     try:
-        consumer = _consumer(properties)
-    except ck.KafkaException as error:
-        raise BrokerError(str(error)) from error
-    try:
-        consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in tails.items()])
-        following = dict(tails)
-        waiting = set(tails)
-        holes: set[str] = set()
-        deadline = time.monotonic() + _PEEK_SECONDS
+        consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in starts.items()])
         while waiting and time.monotonic() < deadline:
-            for message in consumer.consume(500, _POLL_SECONDS):
-                fault = message.error()
-                part = (str(message.topic()), int(message.partition() or 0))
-                if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
-                    raise BrokerError(fault.str())
-                at = int(message.offset() or 0)
-                if part in waiting and min(at, ends[part]) > following[part]:
-                    holes.add(part[0])
-                following[part] = at + 1
-                if fault is not None or at + 1 >= ends[part]:
-                    waiting.discard(part)
-            waiting = {part for part in waiting if part[0] not in holes}
-        if waiting:
-            raise BrokerError(f"no answer within {_PEEK_SECONDS:g} s")
-        return holes
+            # To wait for several is to wait for as many as were asked for, or until the time is over.
+            first = consumer.poll(_POLL_SECONDS)
+            yield from () if first is None else (first, *consumer.consume(500, 0))
+        consumer.unassign()
     except ck.KafkaException as error:
         raise BrokerError(str(error)) from error
-    finally:
-        consumer.close()
 
 
 def _consumer(properties: Mapping[str, str]) -> Consumer:
-    """A consumer of no group that tells where partitions end and takes as little as it can."""
+    """A consumer of no group that tells where partitions end and takes as little as it can. Raises BrokerError."""
     import confluent_kafka as ck
 
-    return ck.Consumer(
-        {
-            **properties,
-            "group.id": "rw_sql-peek",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",
-            "fetch.wait.max.ms": 20,
-            "fetch.message.max.bytes": 16384,
-            "queued.max.messages.kbytes": 1024,
-            "log_level": 0,
-        }
-    )
+    try:
+        return ck.Consumer(
+            {
+                **properties,
+                "group.id": "rw_sql-peek",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_uncommitted",
+                "fetch.wait.max.ms": 5,
+                "fetch.message.max.bytes": 16384,
+                "queued.max.messages.kbytes": 1024,
+                "log_level": 0,
+            }
+        )
+    except ck.KafkaException as error:
+        raise BrokerError(str(error)) from error
+
+
+def _close(consumer: Consumer) -> None:
+    consumer.close()
+
+
+_CONSUMERS: KeptClients[Consumer] = KeptClients(_consumer, _close)
 
 
 def record_times(
@@ -128,28 +153,20 @@ def record_times(
     import confluent_kafka as ck
 
     listed = dict(list(offsets.items())[:_MOST_TIMES])
-    if not listed:
-        return {}
-    try:
-        consumer = _consumer(properties)
-    except ck.KafkaException:
-        return {}
     times: dict[tuple[str, int], int] = {}
-    try:
-        consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in listed.items()])
-        waiting = set(listed)
-        deadline = time.monotonic() + timeout
-        while waiting and time.monotonic() < deadline:
-            for message in consumer.consume(200, _POLL_SECONDS):
-                part = (str(message.topic()), int(message.partition() or 0))
-                if part not in waiting:
-                    continue
-                kind, written = message.timestamp()
-                if message.error() is None and kind != ck.TIMESTAMP_NOT_AVAILABLE:
-                    times[part] = written
-                waiting.discard(part)
-    except ck.KafkaException:
-        return times
-    finally:
-        consumer.close()
+
+    def ask(consumer: Consumer) -> None:
+        waiting = set(listed) - set(times)
+        for message in _messages(consumer, listed, waiting, seconds=timeout):
+            part = (str(message.topic()), int(message.partition() or 0))
+            if part not in waiting:
+                continue
+            kind, written = message.timestamp()
+            if message.error() is None and kind != ck.TIMESTAMP_NOT_AVAILABLE:
+                times[part] = written
+            waiting.discard(part)
+
+    if listed:
+        with suppress(BrokerError):
+            _CONSUMERS.visit(properties, ask)
     return times

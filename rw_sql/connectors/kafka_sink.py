@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors import kafka_admin, kafka_properties
+from rw_sql.connectors import kafka_admin, kafka_properties, kafka_visits
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.debezium import change_record
 from rw_sql.connectors.kafka import check_brokers, check_topics, topics_of
@@ -71,11 +71,11 @@ class KafkaSink:
     ) -> SinkLook:
         """Whether the brokers answer, have the topic, and let this user write to it."""
         try:
-            with kafka_admin.BrokerAdmin(
+            _, found, missing = kafka_visits.visit(
                 kafka_properties.admin_properties(load_spec("kafka"), options),
+                lambda admin: admin.describe(topics_of(options)),
                 timeout=kafka_properties.call_timeout(self.spec, options, timeout),
-            ) as admin:
-                _, found, missing = admin.describe(topics_of(options))
+            )
         except kafka_admin.BrokerError as error:
             return SinkLook(error=str(error))
         if missing:
