@@ -242,6 +242,7 @@ class Attached:
         they were.
         """
         self._views.before(text)
+        self._runtime.context.metastore.settle()
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -321,8 +322,22 @@ def connect(
     spark: SparkSession = builder.getOrCreate()
     if "spark.jars.packages" in settings and are_jars_ours(config or {}):
         remember_jars(DELTA_PACKAGE, (spark.sparkContext.getConf().get("spark.jars") or "").split(","))
+    if location.is_local:
+        _leave_out_checksums(spark)
     attach(spark, location.uri, run_jobs=run_jobs)
     return spark
+
+
+def _leave_out_checksums(spark: SparkSession) -> None:
+    """Lets this JVM write local files without a hidden ``.crc`` beside each: what delta-rs writes has none either.
+
+    Without its native library Hadoop runs a process for every file that it makes, milliseconds each, eight for a batch
+    of a stream: half of them for these.
+    """
+    session: Any = spark
+    java = session._jvm
+    files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI("file:///"), session._jsc.hadoopConfiguration())
+    files.setWriteChecksum(False)
 
 
 def _default_warehouse() -> str:

@@ -99,6 +99,10 @@ class UpstreamWatch(Protocol):
 class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that it keeps. One thread fetches at a time."""
 
+    def expect(self, starts: Mapping[str, int]) -> None:
+        """Gets ready to fetch from these offsets of splits first: what they hold may be fetched already."""
+        ...
+
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
         """The records ``[start, end)`` of each split, in the columns of :meth:`Connector.read_stream`.
 

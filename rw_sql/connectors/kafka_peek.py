@@ -104,6 +104,9 @@ def _messages(
 
     deadline = time.monotonic() + seconds
     try:
+        # A client that is kept asks a second later for the leaders of a topic that it meets, unless it knows them.
+        for topic in {topic for topic, _ in starts}:
+            consumer.list_topics(topic, timeout=seconds)
         consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in starts.items()])
         while waiting and time.monotonic() < deadline:
             # To wait for several is to wait for as many as were asked for, or until the time is over.

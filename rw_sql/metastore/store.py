@@ -15,8 +15,9 @@ import time
 import uuid
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -94,6 +95,12 @@ class Metastore:
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
+        # The newest operations that were committed through this object, by their epochs.
+        self._made: dict[int, OperationRecord] = {}
+        # What is under way on other threads: outcomes that are written, and turns of the log's upkeep.
+        self._outcomes: list[Thread] = []
+        self._turns: list[Thread] = []
+        self._upkeeping = Lock()
         self._load()
 
     @classmethod
@@ -170,9 +177,11 @@ class Metastore:
             self._remember(effect)
             snapshot = fold(based_on, effect)
             self._seen = (before + 1, snapshot)
+            self._made[epoch] = _operation_record(row, None)
+            self._made.pop(epoch - _RECENT, None)
             self._project_or_warn()
             if self._operations.is_upkeep_due(before):
-                self._upkeep()
+                self._upkeep_later()
             return Committed(epoch=epoch, snapshot=snapshot)
 
     def project(self) -> None:
@@ -195,10 +204,37 @@ class Metastore:
             "outcome": outcome,
             "duration_ms": duration_ms,
         }
+        before = self._append(row, None)
         with self._lock:
-            before = self._append(row, None)
+            if self._seen[0] == before:
+                self._seen = (before + 1, self._seen[1])
             if self._operations.is_upkeep_due(before):
-                self._upkeep()
+                self._upkeep_later()
+
+    def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
+        """As :meth:`record_outcome`, on a thread of its own: whoever asks this object for operations sees it."""
+        self._outcomes = _begun(self._outcomes, partial(self._record_or_warn, epoch, outcome, duration_ms), "outcome")
+
+    def settle(self, *, with_upkeep: bool = False) -> None:
+        """Waits until every outcome that was to be recorded is, and upkeep that has begun is done."""
+        threads = [*self._outcomes, *(self._turns if with_upkeep else ())]
+        for thread in threads:
+            thread.join()
+
+    def _record_or_warn(self, epoch: int, outcome: str, duration_ms: int | None) -> None:
+        try:
+            self.record_outcome(epoch, outcome, duration_ms)
+        except (DeltaError, OSError) as error:
+            _log.warning("what came of operation %d (%s) could not be written down: %s", epoch, outcome, error)
+
+    def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
+        """The unsafe operations from an epoch on, the newest first. What came of them may not be told."""
+        newest = self.snapshot().epoch
+        made = [self._made.get(at) for at in range(newest, epoch - 1, -1)]
+        known = [record for record in made if record is not None]
+        if len(known) == len(made):
+            return tuple(record for record in known if record.is_unsafe)
+        return self.operations(is_unsafe=True, since=epoch)
 
     def operation(self, epoch: int) -> OperationRecord | None:
         """The operation with that epoch."""
@@ -230,6 +266,7 @@ class Metastore:
     def _operation_records(
         self, wanted: Callable[[pa.Table], Any], limit: int | None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
+        self.settle()
         with self._lock:
             table = self._operations
             table.refresh()
@@ -350,6 +387,7 @@ class Metastore:
                 except Moved:
                     continue
                 if table.is_upkeep_due(before):
+                    # It replaces all rows: beside commits that come one after the other it would never win.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 
     def _project_or_warn(self) -> None:
@@ -359,9 +397,21 @@ class Metastore:
             # The operation is committed whatever happens here; the next commit or open completes the projections.
             _log.warning("the projections of %s are not complete: %s", self.directory, error)
 
+    def _upkeep_later(self) -> None:
+        """A turn of the log's upkeep beside what comes, as another process might do it."""
+        self._turns = _begun(self._turns, self._upkeep_or_warn, "upkeep")
+
+    def _upkeep_or_warn(self) -> None:
+        with self._upkeeping:
+            try:
+                self._upkeep()
+            except (DeltaError, OSError) as error:
+                _log.warning("upkeep of %s: %s", self.directory, error)
+
     def _upkeep(self) -> None:
         """The log's own turn. Projections that no operation touched are told the epoch, to keep an opening short."""
-        self._operations.upkeep()
+        # A handle of its own: whoever commits meanwhile does not wait.
+        StoredTable(self._operations.uri).upkeep()
         snapshot = self._seen[1]
         for name, table in self._projections.items():
             with table.lock:
@@ -371,6 +421,13 @@ class Metastore:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
                     except Moved:
                         continue
+
+
+def _begun(threads: list[Thread], work: Callable[[], None], name: str) -> list[Thread]:
+    """Begins ``work`` on a thread that the interpreter waits for when it ends; those of the threads that still run."""
+    thread = Thread(target=work, name=f"rw_sql-{name}")
+    thread.start()
+    return [*(known for known in threads if known.is_alive()), thread]
 
 
 def _operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:

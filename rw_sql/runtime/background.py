@@ -5,12 +5,29 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def prepare(work: Callable[[], T], name: str) -> Future[T]:
+    """Begins ``work`` on a thread of its own; the future gives its result, or raises what it raised."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: who asks for the result hears of it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=f"rw_sql-{name}", daemon=True).start()
+    return future
 
 
 def run_in_background(work: Callable[[], None], name: str) -> Future[None]:

@@ -367,12 +367,20 @@ class Executor:
         duration = int((time.monotonic() - started) * 1000)
         log_event("finished", epoch=epoch, outcome=outcome, duration_ms=duration)
         if jobs or plan.is_unsafe:
-            self._context.metastore.record_outcome(epoch, outcome, duration)
-            if outcome == NOT_YET_APPLIED and self._is_applied(epoch):
-                # The owner came to it in between, and did not see this outcome yet.
-                self._context.metastore.record_outcome(epoch, APPLIED, duration)
+            self._tell_outcome(epoch, outcome, duration)
         fault("statement.told")
         return tuple(notices)
+
+    def _tell_outcome(self, epoch: int, outcome: str, duration_ms: int) -> None:
+        metastore = self._context.metastore
+        if outcome != NOT_YET_APPLIED:
+            # Nothing more comes of it: the answer need not wait until that is written.
+            metastore.record_outcome_later(epoch, outcome, duration_ms)
+            return
+        metastore.record_outcome(epoch, outcome, duration_ms)
+        if self._is_applied(epoch):
+            # The owner came to it in between, and did not see this outcome yet.
+            metastore.record_outcome(epoch, APPLIED, duration_ms)
 
     def _wait_made(self, plan: Plan, session: SessionState, started: float) -> tuple[ObjectChange, ...]:
         """Waits until a new view has what was there before it, unless that goes on in the background."""

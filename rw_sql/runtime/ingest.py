@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rw_sql.connectors.base import FetchingConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.facts import NotedPosition
@@ -22,13 +21,13 @@ from rw_sql.runtime.decode import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
 from rw_sql.runtime.log_upkeep import Upkeep, retention_of
+from rw_sql.runtime.opening import Opening
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput, as_stored
 from rw_sql.runtime.pace import Pace, Throttle, pace_of
 from rw_sql.runtime.positions import ALL_SPLITS, known_state, read_positions
 from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.upstream_records import has_small_batches, offsets_per_record, read_records
-from rw_sql.syntax import canonical_type
 from rw_sql.syntax.names import literal, quoted
 
 if TYPE_CHECKING:
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, Upstream, UpstreamWatch
+    from rw_sql.metastore import Snapshot
     from rw_sql.plan.desired import IngestSpec
     from rw_sql.runtime.context import Context
-    from rw_sql.syntax.statements import CreateSource
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +54,7 @@ DISCOVERING = "DISCOVERING"
 
 _MILLISECONDS_PER_HOUR = 3_600_000
 _RANGED_INTERVAL_MS = 200
+_CHECKPOINT_FOLDERS = ("offsets", "commits", "sources/0")
 
 
 def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
@@ -120,10 +120,6 @@ def _by_status(splits: tuple[str, ...], states: Mapping[str, SplitState], upstre
 
 def _few(splits: list[str]) -> str:
     return ", ".join(splits[:8])
-
-
-def _includes_headers(statement: CreateSource) -> bool:
-    return any(column.kind == "header" for column in statement.include)
 
 
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
@@ -203,6 +199,27 @@ class Ingest:
         # Before anything is written: while the upstream is away, each further try would leave a run and a fence.
         upstream = kind.look(options)
         require_splits(spec.splits, upstream)
+        pace = pace_of(options)
+        opening = Opening(context, statement, kind, options, max_records=pace.batch_records)
+        try:
+            return Ingest._start(context, spec, snapshot, source, upstream, pace, opening)
+        except BaseException:
+            opening.abandon()
+            raise
+
+    @staticmethod
+    def _start(
+        context: Context,
+        spec: IngestSpec,
+        snapshot: Snapshot,
+        source: SourceRecord,
+        upstream: Upstream,
+        pace: Pace,
+        opening: Opening,
+    ) -> Ingest:
+        statement, kind, options = opening.statement, opening.kind, dict(opening.options)
+        before = read_positions(context.warehouse, context.metastore, snapshot, source).states
+        opening.begin({split: before[split] for split in spec.splits if split in before}, upstream)
         fault("ingest.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
@@ -228,7 +245,6 @@ class Ingest:
             require_readable(source.name, asked, states, kind.look(options))
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
-        pace = pace_of(options)
         job = Ingest(
             context=context,
             spec=spec,
@@ -244,11 +260,7 @@ class Ingest:
             since={split: stored[split].epoch for split in spec.splits},
             schema=pa.schema(output.table.schema().to_arrow()),
             watch=kind.watch(options),
-            fetcher=(
-                kind.fetcher(options, with_headers=_includes_headers(statement))
-                if isinstance(kind, FetchingConnector)
-                else None
-            ),
+            fetcher=opening.fetcher,
             pace=pace,
             throttle=Throttle(pace.per_second),
             upkeep=Upkeep(
@@ -262,24 +274,17 @@ class Ingest:
             ),
             decoder=Decoder(statement, run.run),
         )
-        job._start_query({split: states[split] for split in spec.splits})
+        job._start_query(opening.stream({split: states[split] for split in spec.splits}))
+        opening.end()
         return job
 
-    def _start_query(self, states: Mapping[str, SplitState]) -> None:
-        statement = source_definition(self.spec.definition)
-        spark = self.context.sessions.new(self.kind.spark_packages())
+    def _start_query(self, records: DataFrame) -> None:
         is_ranged = isinstance(self.kind, RangedConnector)
-        records = self.kind.read_stream(
-            spark,
-            self.options,
-            states,
-            max_records=self.pace.batch_records,
-            with_headers=_includes_headers(statement),
-            columns={column.name: canonical_type(column.data_type) for column in statement.columns},
-        )
         # Whether there is anything new is asked of another process, which takes longer than asking Spark's own reader.
         interval_ms = max(self.pace.interval_ms, _RANGED_INTERVAL_MS) if is_ranged else self.pace.interval_ms
         self._remove_old_checkpoints()
+        # Hadoop runs a process for each folder that it makes, without its native library.
+        self.context.warehouse.make_folders(*(f"{self.checkpoint}/{name}" for name in _CHECKPOINT_FOLDERS))
         fault("ingest.before_query")
         self.query = (
             records.writeStream.queryName(self.spec.job)

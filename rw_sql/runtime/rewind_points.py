@@ -91,7 +91,7 @@ def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) ->
     if last is None or last.epoch >= newest_change(snapshot, source):
         return ()
     known = facts.rewind_operations(source.id)
-    found = context.metastore.operations(is_unsafe=True, since=last.epoch + 1)
+    found = context.metastore.unsafe_since(last.epoch + 1)
     wanted = [
         record
         for record in reversed(found)

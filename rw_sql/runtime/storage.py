@@ -100,6 +100,12 @@ class Warehouse:
         root = self.files._strip_protocol(folder).rstrip("/") + "/"
         return sorted(path.removeprefix(root) for path, of in found.items() if _written_at(of) < before)
 
+    def make_folders(self, *paths: str) -> None:
+        """Makes folders with those above them, where there are such things: an object store has none."""
+        if self.is_local:
+            for path in paths:
+                self.files.makedirs(path, exist_ok=True)
+
     def exists(self, path: str) -> bool:
         """Whether a file is there. Only sure on a local path: elsewhere a listing may be remembered."""
         return bool(self.files.exists(path))

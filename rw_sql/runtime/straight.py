@@ -50,7 +50,12 @@ def is_straight(context: Context, spec: ViewSpec) -> bool:
     spark = context.sessions.new()
     input_frame(context, spark, given).createOrReplaceTempView(given.name)
     java: Any = spark.sql(spec.query)
-    return _is_by_row(java._jdf.queryExecution().analyzed())
+    return is_by_row(java)
+
+
+def is_by_row(frame: Any) -> bool:
+    """Whether each row of a stream comes of one row that is read, and nothing is kept of any."""
+    return _is_by_row(frame._jdf.queryExecution().analyzed())
 
 
 def _is_by_row(plan: Any) -> bool:

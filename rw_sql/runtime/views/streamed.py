@@ -15,6 +15,7 @@ from rw_sql.runtime.delta_log import added_rows, read_actions
 from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.output import LARGE_ROWS, SMALL_ROWS
 from rw_sql.runtime.progress import planned_versions
+from rw_sql.runtime.straight import is_by_row
 from rw_sql.runtime.views.inputs import as_in_files, signed_frame
 from rw_sql.syntax.maintained import KEEP
 from rw_sql.syntax.signed import SIGN
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.strategy import ViewRun
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Streamed:
     """The strategy of a query over rows that come, or over changes, each with its sign."""
 
     run: ViewRun
+    _is_by_row: bool = False
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The query over its inputs' streams."""
@@ -39,12 +41,17 @@ class Streamed:
         for given in self.run.spec.inputs:
             frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)
             frame.createOrReplaceTempView(given.name)
-        frame = as_in_files(spark.sql(self.run.spec.query), self.run.spec)
+        found = spark.sql(self.run.spec.query)
+        self._is_by_row = is_by_row(found)
+        frame = as_in_files(found, self.run.spec)
         return frame, "update" if self.run.spec.keys else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Through the driver's memory where that is known to hold it, else through Spark."""
-        if self.is_small(batch):
+        rows = self._rows_of(batch)
+        if rows == 0 and self._is_by_row:
+            return
+        if rows is not None and rows <= SMALL_ROWS:
             self._write_rows(frame, batch)
         elif self.run.spec.keys:
             self._upsert_measured(frame, batch)
@@ -78,23 +85,28 @@ class Streamed:
 
     def is_small(self, batch: int) -> bool:
         """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
+        rows = self._rows_of(batch)
+        return rows is not None and rows <= SMALL_ROWS
+
+    def _rows_of(self, batch: int) -> int | None:
+        """How many rows a batch reads, at most; None where that is not known."""
         if self.run.readers is not None:
-            return self.run.readers.is_small(self.run.output.ranges)
+            return SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None
         if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].is_changing:
-            return False
+            return None
         given = self.run.spec.inputs[0]
         warehouse = self.run.context.warehouse
         table = self.run.table_of(given)
         rows = 0
         versions = planned_versions(warehouse, self.run.checkpoint, batch)
         if versions is None:
-            return False
+            return None
         for version in versions:
             added = added_rows(read_actions(warehouse, table, version))
             if added is None:
-                return False
+                return None
             rows += added
-        return rows <= SMALL_ROWS
+        return rows
 
 
 def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
