@@ -36,9 +36,11 @@ def main(
     outcomes: list[Outcome] = []
     started = perf_counter()
     for group in together(cases):
+        began = perf_counter()
         for outcome in measure_apart(group, runs=runs, rounds=rounds):
             outcomes.append(outcome)
             console.print(" · ".join(row(outcome.as_json())), markup=False)
+        console.print(f"  ({perf_counter() - began:.0f} s for {', '.join(case.name for case in group)})", markup=False)
     print_outcomes(console, outcomes)
     console.print(f"{len(outcomes)} cases in {perf_counter() - started:.0f} s", markup=False)
     if (write or not only) and not quick and not runs:
