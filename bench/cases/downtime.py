@@ -32,8 +32,9 @@ from bench.streaming import (
 )
 
 TOPICS = ("flights", "flights2")
-HISTORY = 1_000_000
+HISTORY = 2_000_000
 _FEW = 1_000
+_REST_SECONDS = 2.0
 _INTO = "into"
 
 
@@ -147,6 +148,8 @@ def _again(bootstrap: str, folder: str, records: int) -> None:
 
 def _seconds(process: Child) -> Callable[[], float]:
     def moved() -> float:
+        # What the other side did last (compaction, a checkpoint) shall be over.
+        time.sleep(_REST_SECONDS)
         process.tell("go")
         return float(process.hear())
 
@@ -216,6 +219,7 @@ def _flink() -> Iterator[Pair]:
             moves += 1
             topic = TOPICS[moves % 2]
             offset = _one_more(bootstrap, topic)
+            time.sleep(_REST_SECONDS)
             started = time.perf_counter()
             theirs.tell(f"{topic} {offset}")
             _take(rows, 1)
@@ -266,7 +270,7 @@ CASES = (
         unit="s",
         goal=0.1,
         open=_pair("again", HISTORY),
-        warm_ups=1,
+        warm_ups=2,
     ),
     Case(
         name="downtime_flink",

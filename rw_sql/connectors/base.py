@@ -262,6 +262,10 @@ class Connector(Protocol):
         """The entry that :meth:`read_positions` reads: these splits and no others."""
         ...
 
+    def beginning(self, positions: Mapping[str, int]) -> str | None:
+        """What Spark's source writes into ``sources/0/0`` of a checkpoint about where it began; None: it finds out."""
+        ...
+
     def spark_packages(self) -> tuple[str, ...]:
         """``ivy://`` coordinates that ADD JAR must load before the first read; empty for a Python reader."""
         ...

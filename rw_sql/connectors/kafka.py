@@ -263,6 +263,13 @@ class KafkaConnector(PlainConnector):
         """``{"orders":{"0":5}}``."""
         return kafka_reader.write_offsets(positions)
 
+    def beginning(self, positions: Mapping[str, int]) -> str | None:
+        """The positions, in the first version of the entry of Spark's ``KafkaSourceInitialOffsetWriter``.
+
+        Without it the source asks the brokers whether they have these offsets: that was asked and answered.
+        """
+        return f"\0v1\n{self.write_positions(positions)}"
+
     def spark_packages(self) -> tuple[str, ...]:
         """Spark's Kafka reader. Its token provider comes by itself, as the newest that is published."""
         return (

@@ -109,6 +109,10 @@ class PlainConnector(ABC):
         """The state from JSON or from a bare number."""
         return codec.decode_state(split, text)
 
+    def beginning(self, positions: Mapping[str, int]) -> str | None:
+        """Nothing: Spark's source finds out."""
+        return None
+
     def spark_packages(self) -> tuple[str, ...]:
         """None: the reader is Python."""
         return ()

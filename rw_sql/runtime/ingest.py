@@ -285,6 +285,9 @@ class Ingest:
         self._remove_old_checkpoints()
         # Hadoop runs a process for each folder that it makes, without its native library.
         self.context.warehouse.make_folders(*(f"{self.checkpoint}/{name}" for name in _CHECKPOINT_FOLDERS))
+        beginning = self.kind.beginning(self.positions)
+        if beginning is not None:
+            self.context.warehouse.write_text(f"{self.checkpoint}/sources/0/0", beginning)
         fault("ingest.before_query")
         self.query = (
             records.writeStream.queryName(self.spec.job)

@@ -50,7 +50,8 @@ class Opening:
         ahead = sum(max(ends.get(split, state.offset) - state.offset, 0) for split, state in states.items())
 
         def work() -> DataFrame:
-            if ahead <= SMALL_ROWS:
+            # Of a reader with nothing to read the brokers would be asked without end.
+            if 0 < ahead <= SMALL_ROWS:
                 fetcher.expect({split: state.offset for split, state in states.items()})
             return self._open(states)
 

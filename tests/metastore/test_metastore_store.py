@@ -69,6 +69,42 @@ def test_outcomes_and_upkeep_in_between_do_not_refuse_a_commit(
     assert other.commit(make.operation(DropObject(id=1)), based_on=planned_on).epoch == 2
 
 
+def test_an_outcome_that_is_recorded_later_is_there_for_whoever_asks(metastore: Metastore, make: Make) -> None:
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    metastore.record_outcome_later(1, "applied", 5)
+    assert [(record.epoch, record.outcome, record.duration_ms) for record in metastore.operations()] == [
+        (1, "applied", 5)
+    ]
+    snapshot = metastore.snapshot()
+    metastore.record_outcome_later(1, "applied", 6)
+    metastore.settle()
+    assert metastore.snapshot() is snapshot
+
+
+def test_unsafe_operations_since_an_epoch_whoever_committed_them(
+    metastore: Metastore, warehouse: str, make: Make
+) -> None:
+    other = Metastore.open(warehouse)
+
+    def commit(through: Metastore, number: int, *, is_unsafe: bool) -> None:
+        operation = make.operation(PutObject(record=make.source(number, f"s{number}")), is_unsafe=is_unsafe)
+        through.commit(operation, based_on=through.snapshot())
+
+    def epochs(of: Metastore, since: int) -> list[int]:
+        return [record.epoch for record in of.unsafe_since(since)]
+
+    commit(metastore, 1, is_unsafe=True)
+    commit(metastore, 2, is_unsafe=False)
+    commit(metastore, 3, is_unsafe=True)
+    assert epochs(metastore, 1) == epochs(other, 1) == [3, 1]
+    commit(other, 4, is_unsafe=True)
+    commit(metastore, 5, is_unsafe=True)
+    for since, found in ((1, [5, 4, 3, 1]), (4, [5, 4]), (5, [5]), (6, [])):
+        assert epochs(metastore, since) == epochs(other, since) == found
+    (newest, *_) = metastore.unsafe_since(1)
+    assert newest == replace(metastore.operations()[0], outcome=None, duration_ms=None)
+
+
 def test_the_log_of_record_holds_who_what_and_what_came_of_it(metastore: Metastore, make: Make) -> None:
     snapshot = metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot()).snapshot
     inject = replace(

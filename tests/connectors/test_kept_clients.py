@@ -1,0 +1,127 @@
+"""Clients that outlive a question: who gets one, when it ends, what happens to one that fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from rw_sql.connectors import kafka_visits
+from rw_sql.connectors.kafka_admin import BrokerError
+from rw_sql.connectors.kafka_visits import KeptClients
+
+ONE, OTHER = {"bootstrap.servers": "a:1"}, {"bootstrap.servers": "a:1", "sasl.password": "new"}
+
+
+@dataclass
+class _Client:
+    properties: Mapping[str, str]
+    is_ended: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def end(self) -> None:
+        self.is_ended = True
+
+
+@pytest.fixture
+def made() -> list[_Client]:
+    return []
+
+
+@pytest.fixture
+def clients(made: list[_Client]) -> KeptClients[_Client]:
+    def make(properties: Mapping[str, str]) -> _Client:
+        made.append(_Client(properties))
+        return made[-1]
+
+    return KeptClients(make, _Client.end)
+
+
+def test_the_next_question_with_the_same_properties_finds_the_client(
+    clients: KeptClients[_Client], made: list[_Client]
+) -> None:
+    for text in ("a", "b"):
+        clients.visit(ONE, lambda client, text=text: client.asked.append(text))
+    clients.visit(OTHER, lambda client: client.asked.append("c"))
+    assert [client.asked for client in made] == [["a", "b"], ["c"]]
+    clients.end_all()
+    assert all(client.is_ended for client in made)
+
+
+def test_a_client_is_used_by_one_at_a_time(clients: KeptClients[_Client], made: list[_Client]) -> None:
+    clients.visit(ONE, lambda outer: clients.visit(ONE, lambda inner: None))
+    assert len(made) == 2
+    assert not any(client.is_ended for client in made)
+
+
+def test_what_a_kept_client_fails_at_a_new_one_is_asked(clients: KeptClients[_Client], made: list[_Client]) -> None:
+    clients.visit(ONE, lambda client: None)
+
+    def ask(client: _Client) -> str:
+        if client is made[0]:
+            raise BrokerError("its brokers have moved")
+        return "answered"
+
+    assert clients.visit(ONE, ask) == "answered"
+    assert [client.is_ended for client in made] == [True, False]
+
+
+def test_a_failure_that_took_long_and_one_of_the_callers_are_not_asked_again(
+    clients: KeptClients[_Client], made: list[_Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients.visit(ONE, lambda client: None)
+
+    def ask(_: _Client) -> None:
+        raise ValueError("of the caller's own")
+
+    with pytest.raises(ValueError, match="own"):
+        clients.visit(ONE, ask)
+    clients.visit(ONE, lambda client: None)
+    monkeypatch.setattr(kafka_visits, "_STALE_SECONDS", -1.0)
+
+    def fail(_: _Client) -> None:
+        raise BrokerError("no answer")
+
+    with pytest.raises(BrokerError):
+        clients.visit(ONE, fail)
+    assert [client.is_ended for client in made] == [True, True]
+
+
+def test_a_client_that_nobody_asks_ends(
+    clients: KeptClients[_Client], made: list[_Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_visits, "KEPT_SECONDS", 0.05)
+    clients.visit(ONE, lambda client: None)
+    deadline = time.monotonic() + 5
+    while not made[0].is_ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert made[0].is_ended
+
+
+def test_no_more_than_some_are_kept(clients: KeptClients[_Client], made: list[_Client]) -> None:
+    for number in range(40):
+        clients.visit({"bootstrap.servers": f"a:{number}"}, lambda client: None)
+    assert sum(not client.is_ended for client in made) == kafka_visits._MOST_KEPT
+
+
+def test_many_threads_share_them(clients: KeptClients[_Client], made: list[_Client]) -> None:
+    in_use: set[int] = set()
+    doubled: list[int] = []
+
+    def ask(client: _Client) -> None:
+        if id(client) in in_use:
+            doubled.append(id(client))
+        in_use.add(id(client))
+        time.sleep(0.001)
+        in_use.discard(id(client))
+
+    threads = [threading.Thread(target=lambda: [clients.visit(ONE, ask) for _ in range(20)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not doubled
+    assert len(made) <= 8
