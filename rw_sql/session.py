@@ -111,9 +111,10 @@ class _Runtime:
             self.executor.owner = owner
 
     def stop(self) -> None:
-        """Stops the warehouse's jobs in this process and gives the lease back."""
+        """Stops the warehouse's jobs in this process and gives the lease back; nothing of it writes afterwards."""
         if self.owner is not None:
             self.owner.stop()
+        self.context.metastore.settle(with_upkeep=True)
 
 
 class Attached:
