@@ -15,6 +15,7 @@ from rw_sql.connectors.kafka_admin import EARLIEST, LATEST, BrokerAdmin, BrokerE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
 T = TypeVar("T")
 C = TypeVar("C")
 

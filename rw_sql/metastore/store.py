@@ -100,6 +100,7 @@ class Metastore:
         # What is under way on other threads: outcomes that are written, and turns of the log's upkeep.
         self._outcomes: list[Thread] = []
         self._turns: list[Thread] = []
+        self._beginning = Lock()
         self._upkeeping = Lock()
         self._load()
 
@@ -213,11 +214,16 @@ class Metastore:
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
         """As :meth:`record_outcome`, on a thread of its own: whoever asks this object for operations sees it."""
-        self._outcomes = _begun(self._outcomes, partial(self._record_or_warn, epoch, outcome, duration_ms), "outcome")
+        work = partial(self._record_or_warn, epoch, outcome, duration_ms)
+        with self._beginning:
+            self._outcomes = _begun(self._outcomes, work, "outcome")
 
     def settle(self, *, with_upkeep: bool = False) -> None:
         """Waits until every outcome that was to be recorded is, and upkeep that has begun is done."""
-        threads = [*self._outcomes, *(self._turns if with_upkeep else ())]
+        if not self._outcomes and not with_upkeep:
+            return
+        with self._beginning:
+            threads = [*self._outcomes, *(self._turns if with_upkeep else ())]
         for thread in threads:
             thread.join()
 
@@ -399,7 +405,8 @@ class Metastore:
 
     def _upkeep_later(self) -> None:
         """A turn of the log's upkeep beside what comes, as another process might do it."""
-        self._turns = _begun(self._turns, self._upkeep_or_warn, "upkeep")
+        with self._beginning:
+            self._turns = _begun(self._turns, self._upkeep_or_warn, "upkeep")
 
     def _upkeep_or_warn(self) -> None:
         with self._upkeeping:
