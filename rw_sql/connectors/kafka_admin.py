@@ -172,9 +172,9 @@ class BrokerAdmin:
             raise BrokerError(self._reason(error)) from error
         return cluster_id, found, tuple(missing)
 
-    def renew(self, timeout: float, *, is_read_committed: bool = True) -> None:
-        """Starts another visit over the same connections."""
-        self._timeout, self._deadline = timeout, time.monotonic() + timeout
+    def renew(self, timeout: float, *, since: float, is_read_committed: bool = True) -> None:
+        """Starts another visit over the same connections: ``timeout`` seconds from ``since`` (``time.monotonic()``)."""
+        self._timeout, self._deadline = timeout, since + timeout
         self._is_read_committed = is_read_committed
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
 

@@ -132,10 +132,10 @@ def visit(
     is_read_committed: bool = True,
 ) -> T:
     """What ``ask`` gets of the brokers; all its calls together end within ``timeout`` seconds. Raises BrokerError."""
-    deadline = time.monotonic() + timeout
+    since = time.monotonic()
 
     def within(admin: BrokerAdmin) -> T:
-        admin.renew(deadline - time.monotonic(), is_read_committed=is_read_committed)
+        admin.renew(timeout, since=since, is_read_committed=is_read_committed)
         return ask(admin)
 
     return ADMINS.visit(properties, within)
