@@ -57,6 +57,9 @@ WAREHOUSE_VARIABLE = "RW_SQL_WAREHOUSE"
 METRICS_VARIABLE = "RW_SQL_METRICS"
 DEFAULT_WAREHOUSE = "./rw_warehouse"
 
+_CATALOG_NAME = "rw_"
+"""What the names of the catalog's own tables begin with."""
+
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -243,7 +246,8 @@ class Attached:
         they were.
         """
         self._views.before(text)
-        self._runtime.context.metastore.settle()
+        if _CATALOG_NAME in text.casefold():
+            self._runtime.context.metastore.settle()
         now = time.monotonic()
         if now < self._next_look:
             return

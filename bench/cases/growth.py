@@ -1,22 +1,27 @@
 """What grows: a batch after thousands of batches, attaching to thousands of sources, a statement among them.
 
-``python -m bench.cases.growth <bootstrap> <topic> <folder>`` keeps an aggregate of a topic until it is ended.
+``python -m bench.cases.growth <bootstrap> <folder>`` keeps an aggregate of each topic that it gets a line with.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from bench.cases.metastore import metastore_of
 from bench.cases.statements import create_source
 from bench.harness import Case, Pair
-from bench.streaming import BOTH, COLUMNS, SETTINGS, Watched, child, flight, flights_broker, say, wait_until
+from bench.streaming import BOTH, COLUMNS, SETTINGS, Child, Watched, child, flight, flights_broker, say, wait_until
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
 
 FEW, MANY = 10, 10_000
 SIZES = (FEW, 1_000, MANY)
@@ -69,83 +74,90 @@ def _open_sources() -> Iterator[Pair]:
             spark.stop()
 
 
-def _keep(bootstrap: str, topic: str, folder: str) -> None:
+def _keep(bootstrap: str, folder: str) -> None:
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
-    spark.sql(
-        f"CREATE SOURCE flights ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', "
-        f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
-    ).collect()
-    spark.sql(
-        "CREATE MATERIALIZED VIEW seen AS SELECT carrier, count(*) AS flights FROM flights GROUP BY carrier"
-    ).collect()
     say("ready")
-    sys.stdin.read()
+    for line in sys.stdin:
+        name = line.strip()
+        spark.sql(
+            f"CREATE SOURCE {name} ({COLUMNS}) WITH (connector = 'kafka', topic = '{name}', "
+            f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
+        ).collect()
+        spark.sql(
+            f"CREATE MATERIALIZED VIEW of_{name} AS SELECT carrier, count(*) AS flights FROM {name} GROUP BY carrier"
+        ).collect()
+        ids = spark.sql("SELECT max(id) FROM rw_catalog.rw_sources").collect()[0][0]
+        say(f"{ids} {spark.sql('SELECT max(id) FROM rw_catalog.rw_materialized_views').collect()[0][0]}")
 
 
-@contextmanager
-def _kept(bootstrap: str, folder: Path, batches: int) -> Iterator[tuple[Callable[[], float], Callable[[], int]]]:
-    """A source and a view that have had so many batches: a call sends single records, each when the last is shown.
+@dataclass(slots=True)
+class _Kept:
+    """A source and its view of groups, which get single records, each sent when the last was read."""
 
-    It gives the median age at which one was shown. The other call tells how many batches the source has had.
-    """
-    from confluent_kafka import Producer
+    topic: str
+    log: Watched
+    view: Watched
+    producer: Producer
+    sent: int = 0
 
-    from rw_sql.cli.kafka_topics import create_topic
+    @staticmethod
+    def made(process: Child, bootstrap: str, folder: Path, topic: str) -> _Kept:
+        from confluent_kafka import Producer
 
-    topic = f"growth-{batches}"
-    create_topic(bootstrap, topic, 1)
-    place = folder / topic
-    log, view = Watched(f"{place}/data/1/1"), Watched(f"{place}/data/2/1")
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-    sent = 0
+        from rw_sql.cli.kafka_topics import create_topic
 
-    def send() -> None:
-        nonlocal sent
-        producer.produce(topic, flight(sent), partition=0)
-        producer.poll(0)
-        sent += 1
+        create_topic(bootstrap, topic, 1)
+        process.tell(topic)
+        log, view = (Watched(f"{folder}/data/{id_}/1") for id_ in process.hear().split())
+        return _Kept(topic, log, view, Producer({"bootstrap.servers": bootstrap, "linger.ms": 0}))
 
-    def had() -> int:
+    def send(self) -> None:
+        self.producer.produce(self.topic, flight(self.sent), partition=0)
+        self.producer.poll(0)
+        self.sent += 1
+
+    def bring_to(self, batches: int) -> None:
+        """Sends records until the source has had so many batches, and its view has them."""
         # A log's table has a few commits that are no batches: its making, its settings, a fence a run.
-        return log.version()
+        while self.log.version() < batches:
+            self.send()
+            wait_until(lambda: self.log.rows() >= self.sent, "a record is in the log", every=0.001)
+        wait_until(lambda: self.view.sum_of("flights") >= self.sent, "the view shows what was sent")
 
-    def ages() -> float:
+    def age(self) -> float:
+        """The median age of single records when the view shows them, in milliseconds."""
         found = []
         for _ in range(_IN_A_RUN):
             started = perf_counter()
-            send()
-            wait_until(lambda: view.sum_of("flights") >= sent, "a record is shown", every=0.001)
+            self.send()
+            wait_until(lambda: self.view.sum_of("flights") >= self.sent, "a record is shown", every=0.001)
             found.append((perf_counter() - started) * 1e3)
         return median(found)
-
-    with child("bench.cases.growth", bootstrap, topic, str(place)) as process:
-        assert process.hear() == "ready"
-        while had() < batches:
-            send()
-            wait_until(lambda: log.rows() >= sent, "a record is in the log", every=0.001)
-        wait_until(lambda: view.sum_of("flights") >= sent, "the view shows what was sent")
-        yield ages, had
 
 
 @contextmanager
 def _open_batches() -> Iterator[Pair]:
-    with (
-        flights_broker() as (bootstrap, folder),
-        _kept(bootstrap, folder, BATCHES) as (old, had),
-        _kept(bootstrap, folder, _FIRST_BATCHES) as (young, _),
-    ):
-        assert had() >= BATCHES
-        yield Pair(
-            ours=old,
-            peer=young,
-            settings={
-                "both": f"{BOTH}; a source and a view of groups; {_IN_A_RUN} single records, each until it is shown",
-                "ours": f"after {BATCHES:,} batches of the source, each of one record",
-                "peer": f"after {_FIRST_BATCHES}",
-            },
-        )
+    with flights_broker() as (bootstrap, folder):
+        place = folder / "warehouse"
+        with child("bench.cases.growth", bootstrap, str(place)) as process:
+            assert process.hear() == "ready"
+            old = _Kept.made(process, bootstrap, place, "old")
+            old.bring_to(BATCHES)
+            # In the same process, when that is as warm: what a batch costs at first is not what grows.
+            young = _Kept.made(process, bootstrap, place, "young")
+            young.bring_to(_FIRST_BATCHES)
+            yield Pair(
+                ours=old.age,
+                peer=young.age,
+                settings={
+                    "both": f"{BOTH}; in one process; a source and a view of groups; {_IN_A_RUN} single records, each "
+                    "until it is shown",
+                    "ours": f"after {BATCHES:,} batches of the source, each of one record",
+                    "peer": f"after {_FIRST_BATCHES}",
+                },
+            )
 
 
 def _sources(name: str, title: str, goal: float) -> Case:

@@ -99,10 +99,6 @@ class UpstreamWatch(Protocol):
 class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that it keeps. One thread fetches at a time."""
 
-    def expect(self, starts: Mapping[str, int]) -> None:
-        """Gets ready to fetch from these offsets of splits first: what they hold may be fetched already."""
-        ...
-
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
         """The records ``[start, end)`` of each split, in the columns of :meth:`Connector.read_stream`.
 
@@ -122,6 +118,22 @@ class FetchingConnector(Protocol):
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
         """One for a run of a source's reader. Reaches no upstream yet."""
         ...
+
+
+@runtime_checkable
+class KeepingConnector(Protocol):
+    """What a connector has beside the rest where its questions are asked over connections that outlive them."""
+
+    def reconnect(self, options: Mapping[str, str]) -> None:
+        """Lets what is asked from now on be asked over new connections: names may lead elsewhere since."""
+        ...
+
+
+def look_anew(kind: Connector, options: Mapping[str, str]) -> Upstream:
+    """:meth:`Connector.look` as who reads the upstream from now on would find it."""
+    if isinstance(kind, KeepingConnector):
+        kind.reconnect(options)
+    return kind.look(options)
 
 
 class Connector(Protocol):

@@ -63,6 +63,12 @@ class KafkaConnector(PlainConnector):
             )
         kafka_properties.check_security(options)
 
+    def reconnect(self, options: Mapping[str, str]) -> None:
+        """Lets what is asked from now on be asked by clients that are made from now on."""
+        from rw_sql.connectors import kafka_visits
+
+        kafka_visits.ADMINS.renew(kafka_properties.admin_properties(self.spec, options))
+
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """Lists the topics' partitions with their first and end offsets."""
         from rw_sql.connectors import kafka_visits

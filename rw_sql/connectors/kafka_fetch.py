@@ -55,19 +55,6 @@ class KafkaFetcher:
     _consumer: Consumer | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closing: bool = False
-    _assigned: Mapping[tuple[str, int], int] = field(default_factory=dict)
-
-    def expect(self, starts: Mapping[str, int]) -> None:
-        """Connects, and begins to fetch. What is wrong is found out by the first fetch."""
-        import confluent_kafka as ck
-
-        with self._lock:
-            if self._is_closing:
-                return
-            try:
-                self._assign(self._open(), {split_parts(split): start for split, start in starts.items()})
-            except ck.KafkaException:
-                self._drop()
 
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
         """The records ``[start, end)`` of each split, in the columns of the stream; a split's in their order.
@@ -94,14 +81,7 @@ class KafkaFetcher:
         with self._lock:
             self._drop()
 
-    def _assign(self, consumer: Consumer, starts: Mapping[tuple[str, int], int]) -> None:
-        import confluent_kafka as ck
-
-        consumer.assign([ck.TopicPartition(*part, start) for part, start in starts.items()])
-        self._assigned = starts
-
     def _drop(self) -> None:
-        self._assigned = {}
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -130,8 +110,7 @@ class KafkaFetcher:
         import confluent_kafka as ck
 
         consumer = self._open()
-        if any(self._assigned.get(part) != start for part, (start, _) in wanted.items()):
-            self._assign(consumer, {part: start for part, (start, _) in wanted.items()})
+        consumer.assign([ck.TopicPartition(*part, start) for part, (start, _) in wanted.items()])
         waiting = {part: end for part, (_, end) in wanted.items()}
         found: list[Message] = []
         size = 0
@@ -159,7 +138,6 @@ class KafkaFetcher:
             if size > MOST_BYTES:
                 raise _GivenUpError
         consumer.unassign()
-        self._assigned = {}
         return found
 
     def _table(self, messages: list[Message]) -> pa.Table:

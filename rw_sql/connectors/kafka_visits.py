@@ -8,6 +8,8 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rw_sql.connectors.base import Upstream, UpstreamSplit
@@ -22,11 +24,27 @@ C = TypeVar("C")
 KEPT_SECONDS = 5.0
 """How long a client is kept that nobody asks anything."""
 
+LIFE_SECONDS = 30.0
+"""How long one is kept at most: names of brokers and files of certificates may come to mean something else."""
+
 _MOST_KEPT = 16
 _STALE_SECONDS = 1.0
 _VISIT_SECONDS = 10.0
 
 Properties = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[C]):
+    """A client, and when it was made and was last given back, by ``time.monotonic()``."""
+
+    client: C
+    properties: Properties
+    made: float
+    used: float = 0.0
+
+    def is_over(self, now: float) -> bool:
+        return now - self.used >= KEPT_SECONDS or now - self.made >= LIFE_SECONDS
 
 
 class KeptClients(Generic[C]):
@@ -35,7 +53,9 @@ class KeptClients(Generic[C]):
     def __init__(self, make: Callable[[Mapping[str, str]], C], end: Callable[[C], object]) -> None:
         self._make = make
         self._end = end
-        self._idle: list[tuple[float, Properties, C]] = []
+        self._idle: list[_Kept[C]] = []
+        # Since when those with some properties must have been made; what is older than a life says nothing.
+        self._renewed: dict[Properties, float] = {}
         self._lock = threading.Lock()
         self._is_sweeping = False
         atexit.register(self.end_all)
@@ -46,47 +66,63 @@ class KeptClients(Generic[C]):
         What a kept client soon fails at with a BrokerError a new one is asked again: its brokers may have moved.
         """
         started = time.monotonic()
-        kept = self.take(properties)
+        key = tuple(sorted(properties.items()))
+        kept = self._take(key)
         if kept is not None:
             try:
-                found = ask(kept)
+                found = ask(kept.client)
             except BaseException as error:
-                self._end(kept)
+                self._end(kept.client)
                 if not isinstance(error, BrokerError) or time.monotonic() - started > _STALE_SECONDS:
                     raise
             else:
-                self.give(properties, kept)
+                self._give(kept)
                 return found
-        made = self._make(properties)
+        made = _Kept(self._make(properties), key, time.monotonic())
         try:
-            found = ask(made)
+            found = ask(made.client)
         except BaseException:
-            self._end(made)
+            self._end(made.client)
             raise
-        self.give(properties, made)
+        self._give(made)
         return found
 
-    def take(self, properties: Mapping[str, str]) -> C | None:
-        """One that is not in use, which is the caller's from now on; None where there is none."""
-        wanted = _key(properties)
+    def renew(self, properties: Mapping[str, str]) -> None:
+        """Has whoever asks from now on with these properties ask a client that is made from now on."""
+        key = tuple(sorted(properties.items()))
+        now = time.monotonic()
         with self._lock:
-            for at in reversed(range(len(self._idle))):
-                if self._idle[at][1] == wanted:
-                    return self._idle.pop(at)[2]
-        return None
-
-    def give(self, properties: Mapping[str, str], client: C) -> None:
-        """Keeps one for who asks next."""
-        with self._lock:
-            self._idle.append((time.monotonic(), _key(properties), client))
-            ended = [self._idle.pop(0)[2]] if len(self._idle) > _MOST_KEPT else []
-            self._sweep_later(KEPT_SECONDS)
+            self._renewed = {known: at for known, at in self._renewed.items() if now - at < LIFE_SECONDS} | {key: now}
+            ended = [kept.client for kept in self._idle if kept.properties == key]
+            self._idle = [kept for kept in self._idle if kept.properties != key]
         self._end_each(ended)
 
     def end_all(self) -> None:
         """Ends all that are not in use."""
         with self._lock:
-            ended, self._idle = [client for _, _, client in self._idle], []
+            ended, self._idle = [kept.client for kept in self._idle], []
+        self._end_each(ended)
+
+    def _take(self, key: Properties) -> _Kept[C] | None:
+        now = time.monotonic()
+        with self._lock:
+            for at in reversed(range(len(self._idle))):
+                if self._idle[at].properties == key and not self._idle[at].is_over(now):
+                    return self._idle.pop(at)
+        return None
+
+    def _give(self, kept: _Kept[C]) -> None:
+        now = time.monotonic()
+        given = replace(kept, used=now)
+        with self._lock:
+            ended = []
+            if given.is_over(now) or given.made < self._renewed.get(kept.properties, given.made):
+                ended.append(given.client)
+            else:
+                self._idle.append(given)
+            if len(self._idle) > _MOST_KEPT:
+                ended.append(self._idle.pop(0).client)
+            self._sweep_later(KEPT_SECONDS)
         self._end_each(ended)
 
     def _sweep_later(self, seconds: float) -> None:
@@ -94,26 +130,24 @@ class KeptClients(Generic[C]):
             return
         timer = threading.Timer(seconds, self._sweep)
         timer.name, timer.daemon = "rw_sql-kafka-clients", True
-        timer.start()
-        self._is_sweeping = True
+        # A process that ends, or can have no more threads: who asks next ends those that are over, or end_all does.
+        with suppress(RuntimeError):
+            timer.start()
+            self._is_sweeping = True
 
     def _sweep(self) -> None:
-        since = time.monotonic() - KEPT_SECONDS
+        now = time.monotonic()
         with self._lock:
-            ended = [client for used, _, client in self._idle if used <= since]
-            self._idle = [kept for kept in self._idle if kept[0] > since]
+            ended = [kept.client for kept in self._idle if kept.is_over(now)]
+            self._idle = [kept for kept in self._idle if not kept.is_over(now)]
             self._is_sweeping = False
             if self._idle:
-                self._sweep_later(self._idle[0][0] - since)
+                self._sweep_later(min(kept.used for kept in self._idle) + KEPT_SECONDS - now)
         self._end_each(ended)
 
     def _end_each(self, clients: list[C]) -> None:
         while clients:
             self._end(clients.pop())
-
-
-def _key(properties: Mapping[str, str]) -> Properties:
-    return tuple(sorted(properties.items()))
 
 
 def _admin(properties: Mapping[str, str]) -> BrokerAdmin:

@@ -95,8 +95,8 @@ class Metastore:
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
-        # The newest operations that were committed through this object, by their epochs.
-        self._made: dict[int, OperationRecord] = {}
+        # The newest operations that were committed through this object, by their epochs; None for safe ones.
+        self._made: dict[int, OperationRecord | None] = {}
         # What is under way on other threads: outcomes that are written, and turns of the log's upkeep.
         self._outcomes: list[Thread] = []
         self._turns: list[Thread] = []
@@ -178,8 +178,8 @@ class Metastore:
             self._remember(effect)
             snapshot = fold(based_on, effect)
             self._seen = (before + 1, snapshot)
-            self._made[epoch] = _operation_record(row, None)
-            self._made.pop(epoch - _RECENT, None)
+            self._made = {at: made for at, made in self._made.items() if at > epoch - _RECENT}
+            self._made[epoch] = _operation_record(row, None) if operation.is_unsafe else None
             self._project_or_warn()
             if self._operations.is_upkeep_due(before):
                 self._upkeep_later()
@@ -215,17 +215,18 @@ class Metastore:
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
         """As :meth:`record_outcome`, on a thread of its own: whoever asks this object for operations sees it."""
         work = partial(self._record_or_warn, epoch, outcome, duration_ms)
-        with self._beginning:
-            self._outcomes = _begun(self._outcomes, work, "outcome")
+        self._begin(self._outcomes, work, "outcome")
 
     def settle(self, *, with_upkeep: bool = False) -> None:
         """Waits until every outcome that was to be recorded is, and upkeep that has begun is done."""
         if not self._outcomes and not with_upkeep:
             return
-        with self._beginning:
-            threads = [*self._outcomes, *(self._turns if with_upkeep else ())]
-        for thread in threads:
-            thread.join()
+        # An outcome may be what a turn of upkeep is begun for: those are looked for afterwards.
+        for begun in (self._outcomes, self._turns) if with_upkeep else (self._outcomes,):
+            with self._beginning:
+                threads = list(begun)
+            for thread in threads:
+                thread.join()
 
     def _record_or_warn(self, epoch: int, outcome: str, duration_ms: int | None) -> None:
         try:
@@ -235,12 +236,11 @@ class Metastore:
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
         """The unsafe operations from an epoch on, the newest first. What came of them may not be told."""
-        newest = self.snapshot().epoch
-        made = [self._made.get(at) for at in range(newest, epoch - 1, -1)]
-        known = [record for record in made if record is not None]
-        if len(known) == len(made):
-            return tuple(record for record in known if record.is_unsafe)
-        return self.operations(is_unsafe=True, since=epoch)
+        made = self._made
+        wanted = range(self.snapshot().epoch, epoch - 1, -1)
+        if any(at not in made for at in wanted):
+            return self.operations(is_unsafe=True, since=epoch)
+        return tuple(record for record in map(made.get, wanted) if record is not None)
 
     def operation(self, epoch: int) -> OperationRecord | None:
         """The operation with that epoch."""
@@ -405,8 +405,25 @@ class Metastore:
 
     def _upkeep_later(self) -> None:
         """A turn of the log's upkeep beside what comes, as another process might do it."""
+        self._begin(self._turns, self._upkeep_or_warn, "upkeep")
+
+    def _begin(self, begun: list[Thread], work: Callable[[], None], name: str) -> None:
+        """Begins ``work`` on a thread that the interpreter waits for when it ends, and notes it in ``begun``.
+
+        Where there can be no more threads (from Python 3.12 on: while the interpreter ends) it is done before this
+        returns.
+        """
+        thread = Thread(target=work, name=f"rw_sql-{name}")
         with self._beginning:
-            self._turns = _begun(self._turns, self._upkeep_or_warn, "upkeep")
+            begun[:] = [known for known in begun if known.is_alive()]
+            try:
+                thread.start()
+            except RuntimeError:
+                pass
+            else:
+                begun.append(thread)
+                return
+        work()
 
     def _upkeep_or_warn(self) -> None:
         with self._upkeeping:
@@ -428,13 +445,6 @@ class Metastore:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
                     except Moved:
                         continue
-
-
-def _begun(threads: list[Thread], work: Callable[[], None], name: str) -> list[Thread]:
-    """Begins ``work`` on a thread that the interpreter waits for when it ends; those of the threads that still run."""
-    thread = Thread(target=work, name=f"rw_sql-{name}")
-    thread.start()
-    return [*(known for known in threads if known.is_alive()), thread]
 
 
 def _operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:

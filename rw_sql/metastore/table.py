@@ -232,8 +232,8 @@ class StoredTable:
             self._read_version = self.version
 
     def is_upkeep_due(self, before: int) -> bool:
-        """Whether the versions since ``before`` passed a mark where the writer does upkeep."""
-        first, last = before + self._upkeep_offset, self.version + self._upkeep_offset
+        """Whether the commit after ``before`` passed a mark where its writer does upkeep."""
+        first, last = before + self._upkeep_offset, before + 1 + self._upkeep_offset
         return first // UPKEEP_EVERY != last // UPKEEP_EVERY
 
     def upkeep(self, fold: Callable[[pa.Table], pa.Table | None] | None = None) -> None:

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
+from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
@@ -357,7 +358,7 @@ class _Filling:
         if not chunk:
             return False
         options = self._options()
-        require_readable(self.backfill.spec.name, self.splits, self.kind.look(options), chunk)
+        require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
         if self.watch is None:
             self.watch = self.kind.watch(options)
         try:
@@ -366,7 +367,7 @@ class _Filling:
         except (PySparkException, Py4JError):
             # What it says is the client's; what became of the records is a look's to say.
             if not self.backfill.stopping.is_set():
-                require_readable(self.backfill.spec.name, self.splits, self.kind.look(options), chunk)
+                require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
             raise
         self._require_same_life(chunk)
         return True
@@ -459,7 +460,7 @@ class _Filling:
         lives = unproved_lives(self.backfill.context.warehouse, self.path)
         if not lives:
             return
-        upstream = self.kind.look(self._options())
+        upstream = look_anew(self.kind, self._options())
         if upstream.error is not None:
             raise StalledError(f"UNREACHABLE {upstream.error}")
         for split, (cluster, incarnation) in lives.items():

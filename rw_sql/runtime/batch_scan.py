@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.plan.definitions import definition_of, source_columns
@@ -64,7 +65,7 @@ class SourceScan:
         """Looks at the upstream. Raises SqlError where it does not answer, or there is no end to what it has."""
         kind = connector(source.connector)
         options = context.options_of(source, snapshot)
-        upstream = kind.look(options)
+        upstream = look_anew(kind, options)
         if upstream.error is not None:
             raise SqlError(
                 UPSTREAM_UNREACHABLE,

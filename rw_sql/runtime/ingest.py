@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.facts import NotedPosition
@@ -20,6 +20,7 @@ from rw_sql.plan.splits import AHEAD, EXPIRED, OK, ORPHAN, OTHER_CLUSTER, RECREA
 from rw_sql.runtime.decode import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
+from rw_sql.runtime.log_size import current_bucket
 from rw_sql.runtime.log_upkeep import Upkeep, retention_of
 from rw_sql.runtime.opening import Opening
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput, as_stored
@@ -52,7 +53,6 @@ MOST_NAMED_SPLITS = 1000
 DISCOVERING = "DISCOVERING"
 """The first word of the reason of a reader that waits for its splits to be listed."""
 
-_MILLISECONDS_PER_HOUR = 3_600_000
 _RANGED_INTERVAL_MS = 200
 _CHECKPOINT_FOLDERS = ("offsets", "commits", "sources/0")
 
@@ -197,7 +197,7 @@ class Ingest:
         kind = connector(connector_of(statement) or "")
         options = context.resolve(spec.options, snapshot)
         # Before anything is written: while the upstream is away, each further try would leave a run and a fence.
-        upstream = kind.look(options)
+        upstream = look_anew(kind, options)
         require_splits(spec.splits, upstream)
         pace = pace_of(options)
         opening = Opening(context, statement, kind, options, max_records=pace.batch_records)
@@ -219,7 +219,7 @@ class Ingest:
     ) -> Ingest:
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
         before = read_positions(context.warehouse, context.metastore, snapshot, source).states
-        opening.begin({split: before[split] for split in spec.splits if split in before}, upstream)
+        opening.begin({split: before[split] for split in spec.splits if split in before})
         fault("ingest.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
@@ -313,14 +313,13 @@ class Ingest:
         if not self.throttle.take(expected):
             raise FencedError(f"{self.spec.job} was stopped")
         with self.gate:
-            bucket = int(time.time() * 1000) // _MILLISECONDS_PER_HOUR
             statement = source_definition(self.spec.definition)
             records = self._fetched(frame, ranges, expected)
             if isinstance(self.kind, RangedConnector):
                 lives = {split: self.output.lives[split][1] for split in moved}
                 records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
             since = {split: self.since[split] for split in moved}
-            rows = self.decoder.rows(records, batch=batch, bucket=bucket, since=since)
+            rows = self.decoder.rows(records, batch=batch, bucket=current_bucket(), since=since)
             fault("ingest.in_batch")
             is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
             small = as_stored(rows.toArrow(), self.schema) if is_small else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 MILLISECONDS_PER_BUCKET = 3_600_000
 """Rows of one hour have one ``_rw_bucket``."""
+
+
+def current_bucket() -> int:
+    """What rows that are written now have as ``_rw_bucket``: hours since 1970."""
+    return int(time.time() * 1000) // MILLISECONDS_PER_BUCKET
 
 
 def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]) -> dict[int, LogSize]:

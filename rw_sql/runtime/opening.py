@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import FetchingConnector
 from rw_sql.runtime.background import prepare
-from rw_sql.runtime.output import SMALL_ROWS
 from rw_sql.syntax import canonical_type
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, Upstream
+    from rw_sql.connectors.base import Connector, RecordFetcher, SplitState
     from rw_sql.runtime.context import Context
     from rw_sql.syntax.statements import CreateSource
 
@@ -41,21 +40,10 @@ class Opening:
             else None
         )
 
-    def begin(self, states: Mapping[str, SplitState], upstream: Upstream) -> None:
+    def begin(self, states: Mapping[str, SplitState]) -> None:
         """Begins to open the stream at where the reader will probably start."""
-        fetcher = self.fetcher
-        if fetcher is None or not states:
-            return
-        ends = {split: found.end for split, found in upstream.splits.items()}
-        ahead = sum(max(ends.get(split, state.offset) - state.offset, 0) for split, state in states.items())
-
-        def work() -> DataFrame:
-            # Of a reader with nothing to read the brokers would be asked without end.
-            if 0 < ahead <= SMALL_ROWS:
-                fetcher.expect({split: state.offset for split, state in states.items()})
-            return self._open(states)
-
-        self._begun = (states, prepare(work, "opening"))
+        if states and self.fetcher is not None:
+            self._begun = (states, prepare(lambda: self._open(states), "opening"))
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
         """The stream from these positions on: the one that was begun, where it is from the same."""

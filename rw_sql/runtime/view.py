@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FINISH_SECONDS = 120
-"""How long a batch may take whose rows are in the view already."""
+_FINISH_SECONDS = 600
+"""How long a batch may take whose rows are in the view already: a large one, slowly read. It cannot be made smaller."""
 
 _LOOK_SECONDS = 0.05
 

@@ -65,22 +65,6 @@ def test_exactly_the_ranges_batch_after_batch(broker: BrokerInfo, topic: str, fe
     assert rows(fetching, {f"{topic}:0": (3, 3)}) == []
 
 
-def test_what_was_expected_and_what_was_not(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
-    produce(broker.bootstrap, topic, [Record(value=b"%d" % n, partition=n % 2) for n in range(20)])
-    fetching.expect({f"{topic}:0": 2, f"{topic}:1": 0, f"{topic}:2": 0})
-    # A part of it, then all that was left out; after that from elsewhere, and where nobody expected anything.
-    assert rows(fetching, {f"{topic}:0": (2, 4)}) == [(f"{topic}:0", at, b"%d" % (at * 2)) for at in (2, 3)]
-    assert rows(fetching, {f"{topic}:0": (4, 5), f"{topic}:1": (0, 2)}) == [
-        (f"{topic}:0", 4, b"8"),
-        (f"{topic}:1", 0, b"1"),
-        (f"{topic}:1", 1, b"3"),
-    ]
-    fetching.expect({f"{topic}:0": 9})
-    assert rows(fetching, {f"{topic}:0": (0, 1)}) == [(f"{topic}:0", 0, b"0")]
-    fetching.expect({f"{topic}:0": 1_000})
-    assert rows(fetching, {f"{topic}:1": (9, 10)}) == [(f"{topic}:1", 9, b"19")]
-
-
 def test_all_that_a_record_has(broker: BrokerInfo, topic: str, fetching: KafkaFetcher) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, b"v", b"k", partition=0, timestamp=1_700_000_000_123, headers=[("a", b"1"), ("b", None)])

@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.offset_log import read_entry
+from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.plan.definitions import source_definition, source_watermark
@@ -93,7 +94,7 @@ class OwnReaders:
                 raise StalledError("the catalog has moved on")
             kind = connector(given.connector)
             options = context.resolve(given.options, snapshot)
-            upstream = kind.look(options)
+            upstream = look_anew(kind, options)
             require_splits(given.splits, upstream)
             states = stand(read_head(files), given.fragment, kind, snapshot.states(given.fragment))
             _require_readable(given, states, upstream)
