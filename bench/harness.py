@@ -36,11 +36,13 @@ class Pair:
 
     Where several cases have the same ``open`` they are measured together, and a call gives the figures of all of them.
     ``peer`` is None where the goal is a figure and not a comparison. ``settings`` are printed, so that a reader can
-    judge whether both sides were set up as their documentation advises.
+    judge whether both sides were set up as their documentation advises. ``warm_up`` is done once instead of the case's
+    warm-ups, where less than a measurement will do.
     """
 
     ours: Callable[[], Figures]
     peer: Callable[[], Figures] | None = None
+    warm_up: Callable[[], object] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -191,7 +193,9 @@ def measure(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) 
 def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Figures]]:
     ours: list[Figures] = []
     peer: list[Figures] = []
-    for _ in range(warm_ups):
+    if pair.warm_up:
+        pair.warm_up()
+    for _ in range(0 if pair.warm_up else warm_ups):
         pair.ours()
         if pair.peer:
             pair.peer()

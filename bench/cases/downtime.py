@@ -163,7 +163,7 @@ def _pair(peer: str, records: int) -> Callable[[], AbstractContextManager[Pair]]
 
         with flights_broker(records, 1) as (bootstrap, folder):
             create_topic(bootstrap, TOPICS[1], 1)
-            fill(bootstrap, TOPICS[1], records, 1)
+            fill(bootstrap, TOPICS[1], _FEW, 1)
             sides = [
                 child("bench.cases.downtime", side, bootstrap, str(folder / side), str(records))
                 for side in ("move", peer)
@@ -174,7 +174,7 @@ def _pair(peer: str, records: int) -> Callable[[], AbstractContextManager[Pair]]
                     ours=_seconds(ours),
                     peer=_seconds(theirs),
                     settings={
-                        "records": f"{records:,} in each of two topics of one partition",
+                        "records": f"{records:,} in a topic of one partition, {_FEW:,} in the other",
                         "both": f"{BOTH}; no trigger interval",
                         "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row",
                         "peer": {
@@ -270,7 +270,6 @@ CASES = (
         unit="s",
         goal=0.1,
         open=_pair("again", HISTORY),
-        warm_ups=2,
     ),
     Case(
         name="downtime_flink",

@@ -1,7 +1,7 @@
 """Records of a topic into Delta: the log of a source beside Spark reading, decoding and writing the same.
 
-``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder> <records>`` reads the topic ``flights`` again at each
-line it gets.
+``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` reads a topic at each line it gets, which names the
+topic and how many records it has.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.harness import Case, Pair
@@ -22,6 +22,7 @@ from bench.streaming import (
     bare_flights,
     bare_session,
     child,
+    fill,
     flights_broker,
     say,
     wait_until,
@@ -29,21 +30,23 @@ from bench.streaming import (
 
 RECORDS = 5_000_000
 PARTITIONS = 4
+_FEWER = 1_000_000
 
 
 def _wait(table: Watched, records: int) -> None:
     wait_until(lambda: table.rows() >= records, f"{table.path} has all records")
 
 
-def _ours(bootstrap: str, folder: str, records: int) -> None:
+def _ours(bootstrap: str, folder: str) -> None:
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
     say("ready")
-    for number, _ in enumerate(sys.stdin):
+    for number, line in enumerate(sys.stdin):
+        topic, records = line.split()
         spark.sql(
-            f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'kafka', topic = 'flights', paused = 'true', "
+            f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', paused = 'true', "
             f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
         ).collect()
         # A reader, so that the log is filled; it keeps nothing.
@@ -52,48 +55,50 @@ def _ours(bootstrap: str, folder: str, records: int) -> None:
         log = Watched(f"{folder}/data/{source}/1")
         started = time.perf_counter()
         spark.sql(f"RESUME SOURCE s{number}").collect()
-        _wait(log, records)
+        _wait(log, int(records))
         say(str(time.perf_counter() - started))
         spark.sql(f"DROP SOURCE s{number} CASCADE").collect()
 
 
-def _bare(bootstrap: str, folder: str, records: int) -> None:
+def _bare(bootstrap: str, folder: str) -> None:
     spark = bare_session(folder)
     say("ready")
-    for number, _ in enumerate(sys.stdin):
+    for number, line in enumerate(sys.stdin):
+        topic, records = line.split()
         table = Watched(f"{folder}/table{number}")
         started = time.perf_counter()
         query = (
-            bare_flights(spark, bootstrap, "flights", "partition", "offset", "timestamp")
+            bare_flights(spark, bootstrap, topic, "partition", "offset", "timestamp")
             .writeStream.format("delta")
             .option("checkpointLocation", f"{folder}/checkpoint{number}")
             .start(table.path)
         )
-        _wait(table, records)
+        _wait(table, int(records))
         say(str(time.perf_counter() - started))
         query.stop()
         shutil.rmtree(table.path)
 
 
-def _throughput(process: Child) -> Callable[[], float]:
-    def records_per_second() -> float:
-        process.tell("again")
-        return RECORDS / float(process.hear())
-
-    return records_per_second
+def _throughput(process: Child, topic: str = "flights", records: int = RECORDS) -> float:
+    """Records a second."""
+    process.tell(f"{topic} {records}")
+    return records / float(process.hear())
 
 
 @contextmanager
 def _open() -> Iterator[Pair]:
+    from rw_sql.cli.kafka_topics import create_topic
+
     with flights_broker(RECORDS, PARTITIONS) as (bootstrap, folder):
-        sides = [
-            child("bench.cases.ingest", side, bootstrap, str(folder / side), str(RECORDS)) for side in ("ours", "bare")
-        ]
+        create_topic(bootstrap, "fewer", PARTITIONS)
+        fill(bootstrap, "fewer", _FEWER, PARTITIONS)
+        sides = [child("bench.cases.ingest", side, bootstrap, str(folder / side)) for side in ("ours", "bare")]
         with sides[0] as ours, sides[1] as bare:
             assert (ours.hear(), bare.hear()) == ("ready", "ready")
             yield Pair(
-                ours=_throughput(ours),
-                peer=_throughput(bare),
+                ours=lambda: _throughput(ours),
+                peer=lambda: _throughput(bare),
+                warm_up=lambda: [_throughput(side, "fewer", _FEWER) for side in (ours, bare)],
                 settings={
                     "records": f"{RECORDS:,}, JSON of 80 bytes, {PARTITIONS} partitions",
                     "both": BOTH,
@@ -117,4 +122,4 @@ CASES = (
 
 
 if __name__ == "__main__":
-    {"ours": _ours, "bare": _bare}[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    {"ours": _ours, "bare": _bare}[sys.argv[1]](sys.argv[2], sys.argv[3])

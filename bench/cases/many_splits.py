@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from time import perf_counter
@@ -21,6 +21,22 @@ PARTITIONS = 1_000
 KAFKA_TOOLS = f"{KAFKA_PACKAGE},org.apache.kafka:kafka-tools:4.1.0"
 _COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _SETTINGS = {"spark.master": "local[2]", "spark.ui.enabled": "false"}
+
+
+_STATEMENTS = {
+    "show_splits_10000": ("SHOW SOURCE SPLITS of 10,000 splits", "SHOW SOURCE SPLITS s"),
+    "inject_10000": (
+        "INJECT into 10,000 splits, counted and committed",
+        "INJECT SOURCE OFFSETS s TO OFFSET 10",
+        "INJECT SOURCE OFFSETS s TO OFFSET 20",
+    ),
+    "explain_10000": ("EXPLAIN of that INJECT", "EXPLAIN INJECT SOURCE OFFSETS s TO OFFSET 10"),
+    "reset_10000": (
+        "RESET of 10,000 splits, their positions forgotten",
+        "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
+    ),
+}
+"""By the names of the cases: what is measured, and the statements."""
 
 
 @contextmanager
@@ -76,21 +92,20 @@ def _read_all(warehouse: str) -> None:
         log.append_rows(empty, batch, dict.fromkeys(splits, (batch * step, batch * step + step)))
 
 
-def _many(*texts: str) -> Callable[[], AbstractContextManager[Pair]]:
-    """The slowest of the statements, on a paused source of SPLITS splits that were all read."""
-
-    @contextmanager
-    def opened() -> Iterator[Pair]:
-        with _session() as (timed, warehouse):
-            timed(
-                f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.split.num = '{SPLITS}', "
-                f"datagen.rows.total = '{SPLITS * 100}', paused = 'true')"
-            )
-            timed("ALTER SYSTEM SET enable_unsafe_ops = true")
-            _read_all(warehouse)
-            yield Pair(ours=lambda: max(timed(text) for text in texts), settings={"splits": str(SPLITS)})
-
-    return opened
+@contextmanager
+def _open_many() -> Iterator[Pair]:
+    """The statements on a paused source of SPLITS splits that were all read; of several the slowest."""
+    with _session() as (timed, warehouse):
+        timed(
+            f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.split.num = '{SPLITS}', "
+            f"datagen.rows.total = '{SPLITS * 100}', paused = 'true')"
+        )
+        timed("ALTER SYSTEM SET enable_unsafe_ops = true")
+        _read_all(warehouse)
+        yield Pair(
+            ours=lambda: {name: max(timed(text) for text in texts) for name, (_, *texts) in _STATEMENTS.items()},
+            settings={"splits": str(SPLITS), "ours": "one after the other, in this order"},
+        )
 
 
 def _kafka_tool_class_path() -> str:
@@ -163,23 +178,10 @@ def _alternating(one: str, other: str) -> Iterator[str]:
         yield other
 
 
-def _case(name: str, title: str, *texts: str) -> Case:
-    return Case(name=name, title=title, peer="", unit="ms", goal=1_000, open=_many(*texts))
-
-
 CASES = (
-    _case("show_splits_10000", "SHOW SOURCE SPLITS of 10,000 splits", "SHOW SOURCE SPLITS s"),
-    _case(
-        "inject_10000",
-        "INJECT into 10,000 splits, counted and committed",
-        "INJECT SOURCE OFFSETS s TO OFFSET 10",
-        "INJECT SOURCE OFFSETS s TO OFFSET 20",
-    ),
-    _case("explain_10000", "EXPLAIN of that INJECT", "EXPLAIN INJECT SOURCE OFFSETS s TO OFFSET 10"),
-    _case(
-        "reset_10000",
-        "RESET of 10,000 splits, their positions forgotten",
-        "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
+    *(
+        Case(name=name, title=title, peer="", unit="ms", goal=1_000, open=_open_many)
+        for name, (title, *_) in _STATEMENTS.items()
     ),
     Case(
         name="inject_kafka_1000",

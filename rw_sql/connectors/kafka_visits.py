@@ -34,7 +34,7 @@ _VISIT_SECONDS = 10.0
 Properties = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Kept(Generic[C]):
     """A client, and when it was made and was last given back, by ``time.monotonic()``."""
 
@@ -106,10 +106,13 @@ class KeptClients(Generic[C]):
     def _take(self, key: Properties) -> _Kept[C] | None:
         now = time.monotonic()
         with self._lock:
-            for at in reversed(range(len(self._idle))):
-                if self._idle[at].properties == key and not self._idle[at].is_over(now):
-                    return self._idle.pop(at)
-        return None
+            ended = [kept.client for kept in self._idle if kept.is_over(now)]
+            self._idle = [kept for kept in self._idle if not kept.is_over(now)]
+            found = next((kept for kept in reversed(self._idle) if kept.properties == key), None)
+            if found is not None:
+                self._idle.remove(found)
+        self._end_each(ended)
+        return found
 
     def _give(self, kept: _Kept[C]) -> None:
         now = time.monotonic()

@@ -1,7 +1,8 @@
 """A process with a Spark session that reads through connectors; a session of its own keeps other tests' sessions whole.
 
-One JSON line in: ``{connector, options, positions, …}``. One out: ``{rows, end, explain}`` or ``{error}``. Each request
-is read until nothing is left.
+One JSON line in: ``{connector, options, positions, …}``. One out: ``{batches, end, types, beginning}`` or ``{error}``.
+Each request is read until nothing is left. ``beginning`` is what the checkpoint says of where the source began; where
+it is asked with, it is there beforehand.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ def _answer(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
         batches.append([_row(row) for row in batch.collect()])
 
     with tempfile.TemporaryDirectory() as checkpoint:
+        first = Path(checkpoint, "sources", "0", "0")
+        if asked.get("beginning") is not None:
+            first.parent.mkdir(parents=True)
+            first.write_text(asked["beginning"])
         query = (
             stream.writeStream.foreachBatch(collect)
             .option("checkpointLocation", checkpoint)
@@ -67,7 +72,8 @@ def _answer(spark: SparkSession, asked: dict[str, Any]) -> dict[str, Any]:
             return {"error": str(error)}
         offsets = sorted(Path(checkpoint, "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         end = reader.read_positions(offsets[-1].read_text().splitlines()[2]) if offsets else asked["positions"]
-    return {"batches": batches, "end": end, "types": dict(stream.dtypes)}
+        beginning = first.read_text() if first.exists() else None
+    return {"batches": batches, "end": end, "types": dict(stream.dtypes), "beginning": beginning}
 
 
 def _row(row: Any) -> dict[str, Any]:

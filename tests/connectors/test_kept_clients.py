@@ -125,3 +125,42 @@ def test_many_threads_share_them(clients: KeptClients[_Client], made: list[_Clie
         thread.join()
     assert not doubled
     assert len(made) <= 8
+
+
+def test_one_that_is_asked_again_and_again_ends_some_day(
+    clients: KeptClients[_Client], made: list[_Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_visits, "LIFE_SECONDS", 0.2)
+    deadline = time.monotonic() + 5
+    while len(made) < 3 and time.monotonic() < deadline:
+        clients.visit(ONE, lambda client: client.asked.append("a"))
+        time.sleep(0.01)
+    assert [client.is_ended for client in made[:2]] == [True, True]
+    assert len(made[0].asked) > 2
+
+
+def test_what_is_asked_anew_is_asked_a_new_one(clients: KeptClients[_Client], made: list[_Client]) -> None:
+    clients.visit(ONE, lambda client: None)
+    clients.visit(OTHER, lambda client: None)
+    clients.renew(ONE)
+    assert [client.is_ended for client in made] == [True, False]
+    # One that is in use meanwhile is not given to anybody afterwards.
+    clients.visit(ONE, lambda client: clients.renew(ONE))
+    assert [client.is_ended for client in made] == [True, False, True]
+    clients.visit(ONE, lambda client: client.asked.append("new"))
+    clients.visit(ONE, lambda client: client.asked.append("again"))
+    assert made[3].asked == ["new", "again"]
+    assert len(made) == 4
+
+
+def test_where_there_can_be_no_more_threads_answers_come_all_the_same(
+    clients: KeptClients[_Client], made: list[_Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", start)
+    assert clients.visit(ONE, lambda client: "answered") == "answered"
+    assert clients.visit(ONE, lambda client: "again") == "again"
+    clients.end_all()
+    assert [client.is_ended for client in made] == [True]

@@ -82,6 +82,22 @@ def _asked(to: IO[str], back: IO[str], request: dict[str, Any]) -> Any:
     return json.loads(back.readline())
 
 
+def test_where_a_reader_begins_is_said_as_spark_says_it(read: Read, broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 2)
+    produce(broker.bootstrap, topic_name, [Record(value=str(n).encode(), partition=n % 2) for n in range(8)])
+    options = {"properties.bootstrap.server": broker.bootstrap, "topic": topic_name}
+    positions = {f"{topic_name}:0": 3, f"{topic_name}:1": 1}
+    told = KafkaConnector().beginning(positions)
+    assert told is not None
+    of_spark = read("kafka", options, positions)["beginning"]
+    assert of_spark.splitlines()[0] == told.splitlines()[0]
+    assert json.loads(of_spark.splitlines()[1]) == json.loads(told.splitlines()[1])
+    # Spark begins there, and asks nothing about where the stream was told to.
+    answer = read("kafka", options, dict.fromkeys(positions, 0), beginning=told)
+    rows = sorted((row["_rw_split"], row["_rw_offset"]) for batch in answer["batches"] for row in batch)
+    assert rows == [(f"{topic_name}:0", 3), *((f"{topic_name}:1", offset) for offset in (1, 2, 3))]
+
+
 def test_kafka_reads_the_given_splits_from_their_positions(read: Read, broker: BrokerInfo, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, 3)
     records = [

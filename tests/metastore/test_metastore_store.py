@@ -4,6 +4,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from time import sleep
 
 import pyarrow as pa
 import pytest
@@ -12,9 +14,9 @@ from hypothesis import strategies as st
 from metastore_model import Make, Model, check_lookups, content, operations, without_epochs
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before
+from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before, store
 from rw_sql.metastore.records import AssignSplits, DropObject, ForgetSplitStates, PutObject, PutSplitStates
-from rw_sql.metastore.table import StoredTable
+from rw_sql.metastore.table import UPKEEP_EVERY, StoredTable
 
 
 def test_a_commit_is_seen_by_everybody(metastore: Metastore, warehouse: str, make: Make) -> None:
@@ -79,6 +81,58 @@ def test_an_outcome_that_is_recorded_later_is_there_for_whoever_asks(metastore: 
     metastore.record_outcome_later(1, "applied", 6)
     metastore.settle()
     assert metastore.snapshot() is snapshot
+
+
+def test_where_there_can_be_no_more_threads_an_outcome_is_recorded_at_once(
+    metastore: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused(Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    monkeypatch.setattr(store, "Thread", Refused)
+    monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
+    metastore.record_outcome_later(1, "applied", 5)
+    metastore.settle(with_upkeep=True)
+    assert metastore.operations()[0].outcome == "applied"
+
+
+def test_who_settles_waits_for_the_upkeep_that_the_last_outcome_began(
+    metastore: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    def upkeep(_: Metastore) -> None:
+        sleep(0.3)
+        ended.append("upkeep")
+
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    monkeypatch.setattr(Metastore, "_upkeep", upkeep)
+    monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
+    metastore.record_outcome_later(1, "applied", 5)
+    metastore.settle(with_upkeep=True)
+    assert ended == ["upkeep"]
+
+
+def test_each_mark_is_passed_by_one_commit_however_many_came_meanwhile(metastore: Metastore, make: Make) -> None:
+    snapshot = metastore.snapshot()
+    for number in range(1, 4):
+        snapshot = metastore.commit(make.source_with_splits(number, f"s{number}", 1), based_on=snapshot).snapshot
+    due = [before + 1 for before in range(3 * UPKEEP_EVERY) if metastore._operations.is_upkeep_due(before)]
+    assert due == [UPKEEP_EVERY, 2 * UPKEEP_EVERY, 3 * UPKEEP_EVERY]
+
+
+def test_what_is_remembered_of_operations_does_not_grow(metastore: Metastore, warehouse: str, make: Make) -> None:
+    other = Metastore.open(warehouse)
+    for number in range(1, 10):
+        through = other if number in (3, 4) else metastore
+        operation = make.operation(PutObject(record=make.source(number, f"s{number}")), is_unsafe=number != 6)
+        through.commit(operation, based_on=through.snapshot())
+    assert dict.fromkeys(metastore._made) == dict.fromkeys((1, 2, 5, 6, 7, 8, 9))
+    assert metastore._made[6] is None
+    assert [record.epoch for record in metastore.unsafe_since(5)] == [9, 8, 7, 5]
+    assert [record.epoch for record in metastore.unsafe_since(2)] == [9, 8, 7, 5, 4, 3, 2]
 
 
 def test_unsafe_operations_since_an_epoch_whoever_committed_them(

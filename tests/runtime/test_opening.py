@@ -1,0 +1,86 @@
+"""What a reader's stream is opened beside: at the positions that were expected, at others, where it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import current_thread
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.runtime.opening import Opening
+from rw_sql.syntax import parse_statement
+
+STATEMENT = parse_statement("CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 't') FORMAT PLAIN ENCODE JSON")
+OPTIONS = {"topic": "t", "properties.bootstrap.server": "a:1"}
+
+
+@dataclass
+class _Kafka:
+    """Kafka's connector, whose streams are what they were opened with."""
+
+    fails: bool = False
+    opened: list[tuple[dict[str, int], bool]] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(KafkaConnector(), name)
+
+    def fetcher(self, options: dict[str, str], *, with_headers: bool = False) -> Any:
+        return KafkaConnector().fetcher(options, with_headers=with_headers)
+
+    def read_stream(self, spark: Any, options: Any, states: dict[str, SplitState], **_: Any) -> Any:
+        at = {split: state.offset for split, state in states.items()}
+        self.opened.append((at, current_thread().name == "rw_sql-opening"))
+        if self.fails:
+            raise ValueError("no such class")
+        return at
+
+
+def opening_of(kind: _Kafka) -> Opening:
+    sessions = SimpleNamespace(new=lambda packages: None, load=lambda packages: None)
+    context: Any = SimpleNamespace(sessions=sessions)
+    statement: Any = STATEMENT
+    return Opening(context, statement, kind, OPTIONS, max_records=1)  # type: ignore[arg-type]
+
+
+def states(offset: int) -> dict[str, SplitState]:
+    return {"t:0": SplitState(split="t:0", offset=offset)}
+
+
+def test_what_was_begun_is_taken_where_it_begins_at_the_same_positions() -> None:
+    kind = _Kafka()
+    opening = opening_of(kind)
+    opening.begin(states(7))
+    assert opening.stream(states(7)) == {"t:0": 7}
+    assert kind.opened == [({"t:0": 7}, True)]
+
+
+def test_another_is_opened_where_an_earlier_run_has_read_on_meanwhile() -> None:
+    kind = _Kafka()
+    opening = opening_of(kind)
+    opening.begin(states(7))
+    assert opening.stream(states(9)) == {"t:0": 9}
+    opening.end()
+    assert sorted(kind.opened, key=str) == sorted([({"t:0": 7}, True), ({"t:0": 9}, False)], key=str)
+
+
+def test_of_positions_that_nobody_knows_nothing_is_begun() -> None:
+    kind = _Kafka()
+    opening = opening_of(kind)
+    opening.begin({})
+    assert opening.stream(states(0)) == {"t:0": 0}
+    assert kind.opened == [({"t:0": 0}, False)]
+
+
+def test_why_it_cannot_be_opened_is_heard_by_who_asks_for_it() -> None:
+    kind = _Kafka(fails=True)
+    opening = opening_of(kind)
+    opening.begin(states(7))
+    with pytest.raises(ValueError, match="no such class"):
+        opening.stream(states(7))
+    opening.abandon()
+    assert opening.fetcher is not None
+    assert opening.fetcher.fetch({"t:0": (0, 1)}) is None

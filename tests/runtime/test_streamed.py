@@ -1,0 +1,34 @@
+"""Batches without rows: a query that maps row to row does nothing for them, any other is run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rw_sql.runtime.views.streamed import Streamed
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_by_row", "keys", "written"),
+    [
+        (0, True, (), []),
+        (0, False, (), ["rows"]),  # a watermark may have passed a window's end
+        (0, False, ("k",), ["rows"]),
+        (1, True, (), ["rows"]),
+        (None, True, ("k",), ["upsert"]),  # nobody knows how many
+        (10_000_000, True, ("k",), ["upsert"]),
+    ],
+)
+def test_what_a_batch_is_written_as(
+    rows: int | None, is_by_row: bool, keys: tuple[str, ...], written: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(Streamed, "_rows_of", lambda self, batch: rows)
+    monkeypatch.setattr(Streamed, "_write_rows", lambda self, frame, batch: found.append("rows"))
+    monkeypatch.setattr(Streamed, "_upsert_measured", lambda self, frame, batch: found.append("upsert"))
+    run: Any = SimpleNamespace(spec=SimpleNamespace(keys=keys))
+    frame: Any = None
+    Streamed(run, is_by_row).write(frame, 3)
+    assert found == written
