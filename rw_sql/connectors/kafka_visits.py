@@ -43,9 +43,6 @@ class _Kept(Generic[C]):
     made: float
     used: float = 0.0
 
-    def is_over(self, now: float) -> bool:
-        return now - self.used >= KEPT_SECONDS or now - self.made >= LIFE_SECONDS
-
 
 class KeptClients(Generic[C]):
     """Clients by their properties, each used by one thread at a time and ended when nobody has used it for a while."""
@@ -78,7 +75,8 @@ class KeptClients(Generic[C]):
             else:
                 self._give(kept)
                 return found
-        made = _Kept(self._make(properties), key, time.monotonic())
+        since = time.monotonic()
+        made = _Kept(self._make(properties), key, since)
         try:
             found = ask(made.client)
         except BaseException:
@@ -89,13 +87,10 @@ class KeptClients(Generic[C]):
 
     def renew(self, properties: Mapping[str, str]) -> None:
         """Has whoever asks from now on with these properties ask a client that is made from now on."""
-        key = tuple(sorted(properties.items()))
         now = time.monotonic()
         with self._lock:
-            self._renewed = {known: at for known, at in self._renewed.items() if now - at < LIFE_SECONDS} | {key: now}
-            ended = [kept.client for kept in self._idle if kept.properties == key]
-            self._idle = [kept for kept in self._idle if kept.properties != key]
-        self._end_each(ended)
+            self._renewed = {key: at for key, at in self._renewed.items() if now - at < LIFE_SECONDS}
+            self._renewed[tuple(sorted(properties.items()))] = now
 
     def end_all(self) -> None:
         """Ends all that are not in use."""
@@ -103,28 +98,24 @@ class KeptClients(Generic[C]):
             ended, self._idle = [kept.client for kept in self._idle], []
         self._end_each(ended)
 
+    def _is_over(self, kept: _Kept[C], now: float) -> bool:
+        oldest = max(now - LIFE_SECONDS, self._renewed.get(kept.properties, kept.made))
+        return now - kept.used >= KEPT_SECONDS or kept.made < oldest
+
     def _take(self, key: Properties) -> _Kept[C] | None:
         now = time.monotonic()
         with self._lock:
-            ended = [kept.client for kept in self._idle if kept.is_over(now)]
-            self._idle = [kept for kept in self._idle if not kept.is_over(now)]
-            found = next((kept for kept in reversed(self._idle) if kept.properties == key), None)
+            usable = (kept for kept in reversed(self._idle) if kept.properties == key and not self._is_over(kept, now))
+            found = next(usable, None)
             if found is not None:
                 self._idle.remove(found)
-        self._end_each(ended)
         return found
 
     def _give(self, kept: _Kept[C]) -> None:
-        now = time.monotonic()
-        given = replace(kept, used=now)
         with self._lock:
-            ended = []
-            if given.is_over(now) or given.made < self._renewed.get(kept.properties, given.made):
-                ended.append(given.client)
-            else:
-                self._idle.append(given)
-            if len(self._idle) > _MOST_KEPT:
-                ended.append(self._idle.pop(0).client)
+            # Also one that is over: whoever asked does not wait for its end.
+            self._idle.append(replace(kept, used=time.monotonic()))
+            ended = [self._idle.pop(0).client] if len(self._idle) > _MOST_KEPT else []
             self._sweep_later(KEPT_SECONDS)
         self._end_each(ended)
 
@@ -133,7 +124,7 @@ class KeptClients(Generic[C]):
             return
         timer = threading.Timer(seconds, self._sweep)
         timer.name, timer.daemon = "rw_sql-kafka-clients", True
-        # A process that ends, or can have no more threads: who asks next ends those that are over, or end_all does.
+        # A process that ends, or can have no more threads: those that are over are few, and end with it.
         with suppress(RuntimeError):
             timer.start()
             self._is_sweeping = True
@@ -141,12 +132,12 @@ class KeptClients(Generic[C]):
     def _sweep(self) -> None:
         now = time.monotonic()
         with self._lock:
-            ended = [kept.client for kept in self._idle if kept.is_over(now)]
-            self._idle = [kept for kept in self._idle if not kept.is_over(now)]
+            over = {kept for kept in self._idle if self._is_over(kept, now)}
+            self._idle = [kept for kept in self._idle if kept not in over]
             self._is_sweeping = False
             if self._idle:
                 self._sweep_later(min(kept.used for kept in self._idle) + KEPT_SECONDS - now)
-        self._end_each(ended)
+        self._end_each([kept.client for kept in over])
 
     def _end_each(self, clients: list[C]) -> None:
         while clients:
