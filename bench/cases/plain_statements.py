@@ -47,7 +47,7 @@ CASES = (
         goal=1.05,
         open=_open_plain,
         is_quick=True,
-        runs=9,
-        warm_ups=3,
+        runs=21,
+        warm_ups=10,
     ),
 )
