@@ -63,7 +63,7 @@ class KeptClients(Generic[C]):
         What a kept client soon fails at with a BrokerError a new one is asked again: its brokers may have moved.
         """
         started = time.monotonic()
-        key = tuple(sorted(properties.items()))
+        key = _key(properties)
         kept = self._take(key)
         if kept is not None:
             try:
@@ -90,7 +90,7 @@ class KeptClients(Generic[C]):
         now = time.monotonic()
         with self._lock:
             self._renewed = {key: at for key, at in self._renewed.items() if now - at < LIFE_SECONDS}
-            self._renewed[tuple(sorted(properties.items()))] = now
+            self._renewed[_key(properties)] = now
 
     def end_all(self) -> None:
         """Ends all that are not in use."""
@@ -142,6 +142,10 @@ class KeptClients(Generic[C]):
     def _end_each(self, clients: list[C]) -> None:
         while clients:
             self._end(clients.pop())
+
+
+def _key(properties: Mapping[str, str]) -> Properties:
+    return tuple(sorted(properties.items()))
 
 
 def _admin(properties: Mapping[str, str]) -> BrokerAdmin:

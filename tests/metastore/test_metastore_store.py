@@ -4,8 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
-from time import sleep
+from threading import Event, Thread
 
 import pyarrow as pa
 import pytest
@@ -101,18 +100,24 @@ def test_where_there_can_be_no_more_threads_an_outcome_is_recorded_at_once(
 def test_who_settles_waits_for_the_upkeep_that_the_last_outcome_began(
     metastore: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended: list[str] = []
+    begun, may_end = Event(), Event()
 
     def upkeep(_: Metastore) -> None:
-        sleep(0.3)
-        ended.append("upkeep")
+        begun.set()
+        assert may_end.wait(10)
 
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     monkeypatch.setattr(Metastore, "_upkeep", upkeep)
     monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
     metastore.record_outcome_later(1, "applied", 5)
-    metastore.settle(with_upkeep=True)
-    assert ended == ["upkeep"]
+    settling = Thread(target=lambda: metastore.settle(with_upkeep=True))
+    settling.start()
+    assert begun.wait(10)
+    settling.join(0.2)
+    assert settling.is_alive()
+    may_end.set()
+    settling.join(10)
+    assert not settling.is_alive()
 
 
 def test_each_mark_is_passed_by_one_commit_however_many_came_meanwhile(metastore: Metastore, make: Make) -> None:
