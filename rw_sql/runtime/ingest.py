@@ -319,7 +319,8 @@ class Ingest:
                 lives = {split: self.output.lives[split][1] for split in moved}
                 records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
             since = {split: self.since[split] for split in moved}
-            rows = self.decoder.rows(records, batch=batch, bucket=current_bucket(), since=since)
+            bucket = current_bucket()
+            rows = self.decoder.rows(records, batch=batch, bucket=bucket, since=since)
             fault("ingest.in_batch")
             is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
             small = as_stored(rows.toArrow(), self.schema) if is_small else None
@@ -330,7 +331,7 @@ class Ingest:
                 if small is not None:
                     self.output.append_rows(small, batch, ranges)
                 else:
-                    self.output.append_frame(rows, batch, ranges)
+                    self.output.append_frame(rows, batch, ranges, partition={BUCKET: bucket})
                 self.positions.update((split, end) for split, (_, end) in ranges.items())
                 self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:

@@ -1,7 +1,7 @@
 """Writes a job's batches into its Delta table: fenced, once each, small ones by delta-rs and large ones by Spark.
 
 The fence: one stable application id per job, versions ``run × 2³² + batch``. A start commits an empty append with its
-run's version 0, so that Spark skips whatever an older run still appends, and delta-rs refuses it here. (Delta protocol,
+run's version 0, so that whatever an older run still appends is refused here, and skipped by Spark. (Delta protocol,
 "Transaction Identifiers".)
 """
 
@@ -17,6 +17,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta_log import JobCommit, last_batch
 from rw_sql.runtime.faults import fault
+from rw_sql.runtime.spark_files import forget_unfinished, write_files
 from rw_sql.runtime.version_checksum import VersionChecksums
 from rw_sql.syntax.maintained import KEEP
 
@@ -181,6 +182,7 @@ class JobOutput:
                 continue
             self.tell_version()
             fault("fence.after")
+            forget_unfinished(self.warehouse, self.path, job=self.job, run=self.run)
             return
 
     def _empty(self) -> pa.Table:
@@ -283,19 +285,63 @@ class JobOutput:
         self.tell_version()
         fault("batch.after_append")
 
-    def append_frame(self, frame: DataFrame, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
-        """Appends a batch through Spark. Raises FencedError where another run took over: nothing was written then."""
+    def append_frame(
+        self,
+        frame: DataFrame,
+        batch: int,
+        ranges: dict[str, tuple[int, int]] | None = None,
+        *,
+        partition: Mapping[str, object] | None = None,
+    ) -> None:
+        """Appends a batch whose rows Spark writes. Raises FencedError where another run took over.
+
+        ``partition`` are the values of the table's partition columns, which all rows share.
+        """
         version = self._version_of(batch)
         fault("batch.before_append")
+        self._require_turn(version)
+        commit = self._commit_of(batch, ranges or {})
+        if self.warehouse.is_local:
+            self._append_files(frame, version, commit, partition or {})
+        else:
+            self._append_by_spark(frame, version, commit)
+        fault("batch.after_append")
+
+    def _append_files(self, frame: DataFrame, version: int, commit: JobCommit, partition: Mapping[str, object]) -> None:
+        try:
+            added = write_files(
+                self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=partition
+            )
+        except Exception:
+            # A run that takes over removes the files that this one writes.
+            self.require_own_run()
+            raise
+        fault("batch.written")
+        # Spark may have written for minutes: what was committed meanwhile is looked at, and nothing after that.
+        self._require_turn(version)
+        try:
+            self.table.create_write_transaction(
+                added,
+                "append",
+                self.table.schema(),
+                list(partition),
+                commit_properties=self._properties(version, commit),
+            )
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
+        self.table.update_incremental()
+        self.tell_version()
+
+    def _append_by_spark(self, frame: DataFrame, version: int, commit: JobCommit) -> None:
+        """On an object store, where a file that is moved is copied. What a fenced run wrote is passed over."""
         (
             frame.write.format("delta")
             .mode("append")
             .option("txnAppId", self.job)
             .option("txnVersion", str(version))
-            .option("userMetadata", self._commit_of(batch, ranges or {}).to_json())
+            .option("userMetadata", commit.to_json())
             .save(self.path)
         )
-        fault("batch.after_append")
         self._require_written(version)
 
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int, *, within: str = "") -> None:

@@ -35,7 +35,9 @@ JOB_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.merge.materializeSource": "auto",
-    # A log's batch is of one bucket, of two at the turn of the hour: its rows need not be sorted by it.
+    # As delta-rs and everybody else writes them; of Spark's default, INT96, Parquet keeps no least and greatest value.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Where Delta writes a log: a batch is of one bucket, and its rows need not be sorted by it.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
     # A sink takes whole files into the driver's memory, however few partitions a large batch came from.
     "spark.sql.files.maxRecordsPerFile": "250000",

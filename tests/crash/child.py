@@ -134,10 +134,10 @@ class Child:
             faults.arm(self.kill["point"], self.kill["kills"], lambda name: self.tell(died_at=name))
 
     def kill_at_spark_append(self) -> None:
-        """Kills as soon as Spark has begun to write a data file into the log: its commit has not come yet."""
+        """Kills as soon as Spark has begun to write a data file for the log: its commit has not come yet."""
         folder = Path(self.warehouse) / "data" / str(SOURCE_ID)
-        before = set(folder.rglob("part-*.c000.*.parquet"))
-        look(lambda: bool(set(folder.rglob("part-*.c000.*.parquet")) - before))
+        before = set(folder.glob("*/_rw_writing/**/*.parquet"))
+        look(lambda: bool(set(folder.glob("*/_rw_writing/**/*.parquet")) - before))
         faults.kill(SPARK_APPEND)
 
     def wait_for_death(self, spark: SparkSession) -> None:

@@ -55,6 +55,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "ingest.in_batch": (*_SMALL, *_LARGE),
     "batch.before_append": (*_SMALL, *_LARGE),
     SPARK_APPEND: _LARGE,
+    "batch.written": _LARGE,
     "batch.after_append": (*_SMALL, *_LARGE),
     "ingest.before_stop": _STOPS,
     "ingest.after_stop": _STOPS,

@@ -49,6 +49,7 @@ def test_spark_finds_the_checksums_of_our_commits_true(tmp_path: Path, spark: Sp
     none = getattr(java._jvm, "scala.collection.immutable.Map$EmptyMap$").__getattr__("MODULE$")
 
     def require_valid() -> None:
+        output.table.update_incremental()
         snapshot = log.update(False, java._jvm.scala.Option.empty(), java._jvm.scala.Option.empty())
         assert snapshot.version() == output.table.version()
         assert snapshot.checksumOpt().isDefined()
@@ -66,9 +67,11 @@ def test_spark_finds_the_checksums_of_our_commits_true(tmp_path: Path, spark: Sp
     output.table.delete("_rw_bucket <= 1")
     output.tell_version(anew=True)
     require_valid()
+    output.append_frame(spark.createDataFrame([(7, 2)], "id LONG, _rw_bucket INT"), 30, partition={"_rw_bucket": 2})
+    require_valid()
     # Spark's own commits go on from ours, and ours from Spark's.
-    output.append_frame(spark.createDataFrame([(7, 2)], "id LONG, _rw_bucket INT"), 30)
+    spark.createDataFrame([(8, 2)], "id LONG, _rw_bucket INT").write.format("delta").mode("append").save(output.path)
     require_valid()
-    output.append_rows(_rows(8, bucket=2), 31)
+    output.append_rows(_rows(9, bucket=2), 31)
     require_valid()
-    assert sorted(row.id for row in spark.read.format("delta").load(output.path).collect()) == [7, 8]
+    assert sorted(row.id for row in spark.read.format("delta").load(output.path).collect()) == [7, 8, 9]
