@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness import NotRunError
+from bench.streaming import end_group
 
 FLINK = "apache-flink==1.19.3"
 CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:3.2.0-1.19"
@@ -135,13 +136,9 @@ def _service(flink: Flink, kind: str, folder: Path, environment: dict[str, str])
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_group(process)

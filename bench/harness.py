@@ -37,12 +37,14 @@ class Pair:
     Where several cases have the same ``open`` they are measured together, and a call gives the figures of all of them.
     ``peer`` is None where the goal is a figure and not a comparison. ``settings`` are printed, so that a reader can
     judge whether both sides were set up as their documentation advises. ``warm_up`` is done once instead of the case's
-    warm-ups, where less than a measurement will do.
+    warm-ups, where less than a measurement will do. ``not_run`` says of cases of the group, by name, why they cannot be
+    measured here.
     """
 
     ours: Callable[[], Figures]
     peer: Callable[[], Figures] | None = None
     warm_up: Callable[[], object] | None = None
+    not_run: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -179,15 +181,20 @@ def measure(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) 
     """
     taken: list[tuple[list[Figures], list[Figures]]] = []
     settings: dict[str, str] = {}
+    not_run: dict[str, str] = {}
     first = cases[0]
     try:
         for _ in range(rounds):
             with first.open() as pair:
                 taken.append(_round(pair, first.warm_ups, runs or first.runs))
                 settings = dict(pair.settings)
+                not_run.update(pair.not_run)
     except NotRunError as reason:
         return [Outcome(case=case, not_run=str(reason)) for case in cases]
-    return [_outcome(case, taken, settings) for case in cases]
+    return [
+        Outcome(case=case, not_run=not_run[case.name]) if case.name in not_run else _outcome(case, taken, settings)
+        for case in cases
+    ]
 
 
 def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Figures]]:

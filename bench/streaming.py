@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
@@ -318,7 +319,7 @@ def child(module: str, *arguments: str) -> AbstractContextManager[Child]:
 
 @contextmanager
 def program(*command: str) -> Iterator[Child]:
-    """A program that talks by lines, ended when done with."""
+    """A program that talks by lines; killed when done with, with its JVM: nobody wants what it would put in order."""
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
             command,
@@ -326,20 +327,22 @@ def program(*command: str) -> Iterator[Child]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            start_new_session=True,
         )
         try:
             yield Child(process, errors)
         finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_group(process)
             if TELL_ERRORS in os.environ:
                 errors.seek(0)
                 sys.stderr.write(errors.read())
+
+
+def end_group(process: subprocess.Popen[Any]) -> None:
+    """Kills a process that has a session of its own, and all that it started there."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 @contextmanager

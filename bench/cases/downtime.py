@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from bench.streaming import (
     COLUMNS,
     SETTINGS,
     SPARK_COLUMNS,
-    Child,
     Watched,
     bare_session,
     child,
@@ -33,9 +32,11 @@ from bench.streaming import (
 
 TOPICS = ("flights", "flights2")
 HISTORY = 2_000_000
+_FLINK_TOPICS, _INTO = ("flink1", "flink2"), "into"
 _FEW = 1_000
 _REST_SECONDS = 2.0
-_INTO = "into"
+_WARM_UPS = 5
+_RESTART, _AGAIN, _FLINK = "downtime_restart", "downtime_again", "downtime_flink"
 
 
 def _wait(table: Watched, rows: int) -> None:
@@ -117,8 +118,8 @@ def _restart(bootstrap: str, folder: str, records: int) -> None:
             .start(table.path)
         )
 
-    query = start(TOPICS[0], 0, 0)
-    _wait(table, records)
+    query = start(TOPICS[0], 0, records - _FEW)
+    _wait(table, _FEW)
     say("ready")
     for number, _ in enumerate(sys.stdin, start=1):
         topic = TOPICS[number % 2]
@@ -146,100 +147,71 @@ def _again(bootstrap: str, folder: str, records: int) -> None:
         say(str(time.perf_counter() - started))
 
 
-def _seconds(process: Child) -> Callable[[], float]:
-    def moved() -> float:
-        # What the other side did last (compaction, a checkpoint) shall be over.
-        time.sleep(_REST_SECONDS)
-        process.tell("go")
-        return float(process.hear())
-
-    return moved
+Move = Callable[[], float]
+"""A move of one of those who are measured in turn: its seconds."""
 
 
-def _pair(peer: str, records: int) -> Callable[[], AbstractContextManager[Pair]]:
-    @contextmanager
-    def opened() -> Iterator[Pair]:
-        from rw_sql.cli.kafka_topics import create_topic
-
-        with flights_broker(records, 1) as (bootstrap, folder):
-            create_topic(bootstrap, TOPICS[1], 1)
-            fill(bootstrap, TOPICS[1], _FEW, 1)
-            sides = [
-                child("bench.cases.downtime", side, bootstrap, str(folder / side), str(records))
-                for side in ("move", peer)
-            ]
-            with sides[0] as ours, sides[1] as theirs:
-                assert (ours.hear(), theirs.hear()) == ("ready", "ready")
-                yield Pair(
-                    ours=_seconds(ours),
-                    peer=_seconds(theirs),
-                    settings={
-                        "records": f"{records:,} in a topic of one partition, {_FEW:,} in the other",
-                        "both": f"{BOTH}; no trigger interval",
-                        "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row",
-                        "peer": {
-                            "restart": "stop the query and start one at the other topic's last record; to its row",
-                            "again": "DROP SOURCE … CASCADE and both CREATEs, until the view has its history again",
-                        }[peer],
-                    },
-                )
-
-    return opened
+def _measured(move: Move) -> float:
+    # What whoever came before does when it is through (compaction, a checkpoint, its compilers' work) shall be over.
+    time.sleep(_REST_SECONDS)
+    return move()
 
 
 @contextmanager
-def _flink() -> Iterator[Pair]:
-    """Both sides see their row in what they write: ours in the view's Delta table, Flink's in a topic."""
+def _spark_side(side: str, bootstrap: str, folder: Path) -> Iterator[Move]:
+    """One of this module's processes, ready."""
+    with child("bench.cases.downtime", side, bootstrap, str(folder / side), str(HISTORY)) as process:
+        assert process.hear() == "ready"
+
+        def move() -> float:
+            process.tell("go")
+            return float(process.hear())
+
+        yield move
+
+
+@contextmanager
+def _flink_side(bootstrap: str, folder: Path) -> Iterator[Move]:
+    """A cluster with a job of its own topics, whose row is seen in the topic that it writes; ready.
+
+    Raises NotRunError where Flink does not install.
+    """
     from confluent_kafka import Consumer, TopicPartition
 
     from rw_sql.cli.kafka_topics import create_topic
 
+    for topic in (*_FLINK_TOPICS, _INTO):
+        create_topic(bootstrap, topic, 1)
+    for topic in _FLINK_TOPICS:
+        fill(bootstrap, topic, _FEW, 1)
+    folder = folder / "flink"
+    folder.mkdir()
     with ExitStack() as opened:
-        bootstrap, folder = opened.enter_context(flights_broker(_FEW, 1))
-        for topic in (TOPICS[1], _INTO):
-            create_topic(bootstrap, topic, 1)
-        fill(bootstrap, TOPICS[1], _FEW, 1)
-        flink_folder = folder / "flink"
-        flink_folder.mkdir()
-        cluster = opened.enter_context(flink_cluster(flink_folder))
-        ours = opened.enter_context(child("bench.cases.downtime", "move", bootstrap, str(folder / "move"), str(_FEW)))
+        cluster = opened.enter_context(flink_cluster(folder))
         script = str(Path(__file__).parents[1] / "flink_moves.py")
         flink = cluster.flink
-        arguments = (str(cluster.port), str(flink.connector), bootstrap, str(flink_folder), TOPICS[0], _INTO)
-        theirs = opened.enter_context(program(str(flink.python), script, *arguments))
-        assert (ours.hear(), theirs.hear()) == ("ready", "ready")
+        arguments = (str(cluster.port), str(flink.connector), bootstrap, str(folder), _FLINK_TOPICS[0], _INTO)
+        job = opened.enter_context(program(str(flink.python), script, *arguments))
+        assert job.hear() == "ready"
         rows = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "fetch.wait.max.ms": 20})
         opened.callback(rows.close)
         rows.assign([TopicPartition(_INTO, 0, 0)])
         _take(rows, _FEW)
         moves = 0
 
-        def moved() -> float:
+        def move() -> float:
             nonlocal moves
             moves += 1
-            topic = TOPICS[moves % 2]
+            topic = _FLINK_TOPICS[moves % 2]
             offset = _one_more(bootstrap, topic)
-            time.sleep(_REST_SECONDS)
             started = time.perf_counter()
-            theirs.tell(f"{topic} {offset}")
+            job.tell(f"{topic} {offset}")
             _take(rows, 1)
             took = time.perf_counter() - started
-            assert theirs.hear() == "moved"
+            assert job.hear() == "moved"
             return took
 
-        yield Pair(
-            ours=_seconds(ours),
-            peer=moved,
-            settings={
-                "records": f"{_FEW:,} in each of two topics of one partition",
-                "ours": f"{BOTH}; PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row "
-                "in its Delta table",
-                "peer": f"{FLINK}, {CONNECTOR.rsplit(':', 1)[1]} connector, a session cluster of 2 GB that runs "
-                "already, parallelism 1, checkpoints every 10 s, fetch wait 20 ms: stop with savepoint, ALTER TABLE to "
-                "the other topic's last record, INSERT, without the savepoint (with it the old topic would be read "
-                "on); to its row in a topic, written at least once, without waiting for a checkpoint",
-            },
-        )
+        yield move
 
 
 def _take(rows: Any, count: int) -> None:
@@ -253,33 +225,67 @@ def _take(rows: Any, count: int) -> None:
             count -= 1
 
 
+@contextmanager
+def _open() -> Iterator[Pair]:
+    """One move of ours, beside what each of the three others does instead."""
+    from rw_sql.cli.kafka_topics import create_topic
+
+    with ExitStack() as opened:
+        bootstrap, folder = opened.enter_context(flights_broker(HISTORY, 1))
+        create_topic(bootstrap, TOPICS[1], 1)
+        fill(bootstrap, TOPICS[1], _FEW, 1)
+        ours = opened.enter_context(_spark_side("move", bootstrap, folder))
+        peers = {
+            f"downtime_{side}": opened.enter_context(_spark_side(side, bootstrap, folder))
+            for side in ("restart", "again")
+        }
+        not_run = {}
+        try:
+            peers[_FLINK] = opened.enter_context(_flink_side(bootstrap, folder))
+        except NotRunError as error:
+            not_run[_FLINK] = str(error)
+
+        def warm_up() -> None:
+            for _ in range(_WARM_UPS):
+                for name, move in (("", ours), *peers.items()):
+                    if name != _AGAIN:
+                        _measured(move)
+            _measured(peers[_AGAIN])
+
+        def moved() -> Mapping[str, float]:
+            return dict.fromkeys(peers, _measured(ours))
+
+        yield Pair(
+            ours=moved,
+            peer=lambda: {name: _measured(move) for name, move in peers.items()},
+            warm_up=warm_up,
+            not_run=not_run,
+            settings={
+                "records": f"{HISTORY:,} in a topic of one partition, {_FEW:,} in the other; Flink's have "
+                f"{_FEW:,} each",
+                "both": f"{BOTH}; no trigger interval; all are there, and rest before each is measured; "
+                f"{_WARM_UPS} moves beforehand",
+                "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row in its "
+                "Delta table",
+                "peer, restart": "stop the query and start one at the other topic's last record; to its row",
+                "peer, again": "DROP SOURCE … CASCADE and both CREATEs, until the view has its history again",
+                "peer, flink": f"{FLINK}, {CONNECTOR.rsplit(':', 1)[1]} connector, a session cluster of 2 GB that runs "
+                "already, parallelism 1, checkpoints every 10 s, fetch wait 20 ms: stop with savepoint, ALTER TABLE to "
+                "the other topic's last record, INSERT, without the savepoint (with it the old topic would be read "
+                "on); to its row in a topic, written at least once, without waiting for a checkpoint",
+            },
+        )
+
+
+def _case(name: str, peer: str, goal: float) -> Case:
+    title = "a running source moved to another topic, to the first new row"
+    return Case(name=name, title=title, peer=peer, unit="s", goal=goal, open=_open)
+
+
 CASES = (
-    Case(
-        name="downtime_restart",
-        title="a running source moved to another topic, to the first new row",
-        peer="stop and start of a bare query",
-        unit="s",
-        goal=0.7,
-        open=_pair("restart", _FEW),
-        warm_ups=2,
-    ),
-    Case(
-        name="downtime_again",
-        title="a running source moved to another topic, to the first new row",
-        peer="drop and create again",
-        unit="s",
-        goal=0.1,
-        open=_pair("again", HISTORY),
-    ),
-    Case(
-        name="downtime_flink",
-        title="a running source moved to another topic, to the first new row",
-        peer="Flink SQL, stop with savepoint and start",
-        unit="s",
-        goal=0.5,
-        open=_flink,
-        warm_ups=2,
-    ),
+    _case(_RESTART, "stop and start of a bare query", 0.7),
+    _case(_AGAIN, "drop and create again", 0.1),
+    _case(_FLINK, "Flink SQL, stop with savepoint and start", 0.5),
 )
 
 

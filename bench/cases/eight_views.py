@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from bench.streaming import MeasuredBroker
 
 PARTITIONS = 4
-RECORDS = 1_000_000
-_FEWER = 250_000
+RECORDS = 600_000
+_FEWER = 200_000
 CPU, BYTES, SECONDS = "eight_views_cpu", "eight_views_bytes", "eight_views_seconds"
 
 ROWS = {

@@ -29,8 +29,11 @@ from rw_sql.runtime.resting import REST_AFTER_SECONDS
 
 COUNT = 20
 _SECONDS = 6.0
-_SETTLE_SECONDS = REST_AFTER_SECONDS + 15
+_REST_SECONDS = REST_AFTER_SECONDS + 15
 """Until the jobs of the paused sources rest."""
+
+_SETTLE_SECONDS = 10.0
+"""Until what the other sides compile and collect after their starts is over."""
 
 IDLE, PAUSED, MEMORY = "idle_20", "paused_20", "idle_memory"
 
@@ -86,11 +89,14 @@ def _open() -> Iterator[Pair]:
     with flights_broker(1_000) as (bootstrap, folder), ExitStack() as open_:
         sides: dict[str, Child] = {}
         held: dict[str, float] = {}
+        made: dict[str, float] = {}
         # One after the other, the one that does the least first: they would be in each other's way.
         for side in ("paused", "bare", "idle"):
             sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
             held[side] = float(sides[side].hear()) / 1e6
-        time.sleep(_SETTLE_SECONDS)
+            made[side] = time.monotonic()
+        rests_at = max(made["paused"] + _REST_SECONDS, made["idle"] + _SETTLE_SECONDS)
+        time.sleep(max(rests_at - time.monotonic(), 0.0))
 
         def ours() -> Mapping[str, float]:
             return {IDLE: _per_minute(sides["idle"]), PAUSED: _per_minute(sides["paused"]), MEMORY: held["idle"]}

@@ -11,13 +11,11 @@ import getpass
 import logging
 import os
 import re
-import time
 import uuid
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from threading import Lock, RLock, Thread
+from threading import Event, Lock, RLock, Thread
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,6 +25,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
+from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
 from rw_sql.metastore.migrations import migrate
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
 from rw_sql.metastore.records import OperationRecord
@@ -44,6 +43,7 @@ _EPOCH = "epoch"
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PROJECTED = "projected"
 _RECENT = 64
+_COLLECTING_SECONDS = 0.1
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 _log = logging.getLogger(__name__)
@@ -99,6 +99,9 @@ class Metastore:
         self._made: dict[int, OperationRecord | None] = {}
         # What is under way on other threads: outcomes that are written, and turns of the log's upkeep.
         self._outcomes: list[Thread] = []
+        self._pending: list[dict[str, Any]] = []
+        self._is_collecting = False
+        self._hurry = Event()
         self._turns: list[Thread] = []
         self._beginning = Lock()
         self._upkeeping = Lock()
@@ -163,7 +166,7 @@ class Metastore:
                 "objects": list(operation.objects),
                 "is_unsafe": operation.is_unsafe,
                 "actor": actor,
-                "at_ms": _now_ms(),
+                "at_ms": now_ms(),
                 "reason": operation.reason,
                 "plan": operation.plan,
                 "changes": changes_to_json(operation.changes),
@@ -173,13 +176,13 @@ class Metastore:
             if self._seen[1].epoch < epoch - 1:
                 self._catch_up()
             self.faults("metastore.before_append")
-            before = self._append(row, based_on.epoch)
+            before = self._append([row], based_on.epoch)
             self.faults("metastore.after_append")
             self._remember(effect)
             snapshot = fold(based_on, effect)
             self._seen = (before + 1, snapshot)
             self._made = {at: made for at, made in self._made.items() if at > epoch - _RECENT}
-            self._made[epoch] = _operation_record(row, None) if operation.is_unsafe else None
+            self._made[epoch] = operation_record(row, None) if operation.is_unsafe else None
             self._project_or_warn()
             if self._operations.is_upkeep_due(before):
                 self._upkeep_later()
@@ -197,15 +200,10 @@ class Metastore:
 
     def record_outcome(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
         """Says what came of an operation; the newest outcome holds. It advances no epoch."""
-        row = {
-            "epoch": epoch,
-            "entry": "outcome",
-            "commit_id": uuid.uuid4().hex,
-            "at_ms": _now_ms(),
-            "outcome": outcome,
-            "duration_ms": duration_ms,
-        }
-        before = self._append(row, None)
+        self._record([outcome_row(epoch, outcome, duration_ms)])
+
+    def _record(self, rows: list[dict[str, Any]]) -> None:
+        before = self._append(rows, None)
         with self._lock:
             if self._seen[0] == before:
                 self._seen = (before + 1, self._seen[1])
@@ -213,14 +211,24 @@ class Metastore:
                 self._upkeep_later()
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """As :meth:`record_outcome`, on a thread of its own: whoever asks this object for operations sees it."""
-        work = partial(self._record_or_warn, epoch, outcome, duration_ms)
-        self._begin(self._outcomes, work, "outcome")
+        """As :meth:`record_outcome`, on another thread, with those that come within a moment, in one commit.
+
+        Whoever asks this object for operations sees it.
+        """
+        row = outcome_row(epoch, outcome, duration_ms)
+        with self._beginning:
+            self._pending.append(row)
+            if self._is_collecting:
+                return
+            self._is_collecting = True
+            self._hurry.clear()
+        self._begin(self._outcomes, self._record_pending, "outcome")
 
     def settle(self, *, with_upkeep: bool = False) -> None:
         """Waits until every outcome that was to be recorded is, and upkeep that has begun is done."""
         if not self._outcomes and not with_upkeep:
             return
+        self._hurry.set()
         # An outcome may be what a turn of upkeep is begun for: those are looked for afterwards.
         for begun in (self._outcomes, self._turns) if with_upkeep else (self._outcomes,):
             with self._beginning:
@@ -228,11 +236,17 @@ class Metastore:
             for thread in threads:
                 thread.join()
 
-    def _record_or_warn(self, epoch: int, outcome: str, duration_ms: int | None) -> None:
+    def _record_pending(self) -> None:
+        """Writes the outcomes that came up to now, after a moment in which statements may follow."""
+        self._hurry.wait(_COLLECTING_SECONDS)
+        with self._beginning:
+            rows, self._pending = self._pending, []
+            self._is_collecting = False
         try:
-            self.record_outcome(epoch, outcome, duration_ms)
+            self._record(rows)
         except (DeltaError, OSError) as error:
-            _log.warning("what came of operation %d (%s) could not be written down: %s", epoch, outcome, error)
+            told = ", ".join(f"{row['epoch']} ({row['outcome']})" for row in rows)
+            _log.warning("what came of these operations could not be written down: %s: %s", told, error)
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
         """The unsafe operations from an epoch on, the newest first. What came of them may not be told."""
@@ -290,13 +304,13 @@ class Metastore:
         rows = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.is_in(rows["epoch"], pa.array(epochs))))
         outcomes = light.filter(pc.and_(pc.invert(is_operation), pc.is_in(light["epoch"], pa.array(epochs))))
         newest = {row["epoch"]: row for row in outcomes.sort_by("at_ms").to_pylist()}
-        records = [_operation_record(row, newest.get(row["epoch"])) for row in rows.to_pylist()]
+        records = [operation_record(row, newest.get(row["epoch"])) for row in rows.to_pylist()]
         return tuple(sorted(records, key=lambda record: -record.epoch))
 
-    def _append(self, row: dict[str, Any], based_on: int | None) -> int:
-        """Appends one row to the log; with ``based_on``, only while that is the newest epoch. The version before it."""
+    def _append(self, entries: list[dict[str, Any]], based_on: int | None) -> int:
+        """Appends rows to the log; with ``based_on``, only while that is the newest epoch. The version before them."""
         table = self._operations
-        rows = pa.Table.from_pylist([row], table.schema)
+        rows = pa.Table.from_pylist(entries, table.schema)
         transaction = None if based_on is None else (_EPOCH, based_on + 1)
         while True:
             # Under the table's lock: on an object store a poll by another thread moves the handle too.
@@ -304,7 +318,7 @@ class Metastore:
                 table.refresh()
                 newest = table.transaction(_EPOCH)
                 if based_on is not None and newest != based_on:
-                    if newest > based_on and self._is_mine(row):
+                    if newest > based_on and self._is_mine(entries[0]):
                         return table.version - 1
                     raise ConcurrentCommit(newest, based_on)
                 before = table.version
@@ -315,7 +329,7 @@ class Metastore:
                 except (DeltaError, OSError):
                     # It may have failed before the commit or after it; only the log knows.
                     table.refresh()
-                    if not self._is_mine(row):
+                    if not self._is_mine(entries[0]):
                         raise
                 return before
 
@@ -342,7 +356,7 @@ class Metastore:
         self._recent.clear()
         self._forgotten.clear()
         snapshot = snapshot_from(tables, oldest)
-        for at, actor, text in _operation_rows(rows, oldest):
+        for at, actor, text in operation_rows(rows, oldest):
             # What a projection holds already must not be done to it again: a drop would not find its object.
             missing = [change for change in changes_from_json(text) if at > projected[projection_of(change)]]
             effect = effect_of(snapshot, at, actor, missing)
@@ -355,7 +369,7 @@ class Metastore:
     def _catch_up(self) -> Snapshot:
         version, snapshot = self._seen
         new = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch))
-        for at, actor, text in _operation_rows(new.rows, snapshot.epoch):
+        for at, actor, text in operation_rows(new.rows, snapshot.epoch):
             if at != snapshot.epoch + 1:
                 raise OSError(f"{self._operations.uri} lacks operation {snapshot.epoch + 1}")
             effect = effect_of(snapshot, at, actor, changes_from_json(text))
@@ -447,38 +461,8 @@ class Metastore:
                         continue
 
 
-def _operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
-    chosen = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.greater(rows["epoch"], after)))
-    chosen = chosen.sort_by("epoch")
-    columns = (chosen[name].to_pylist() for name in ("epoch", "actor", "changes"))
-    return list(zip(*columns, strict=True))
-
-
-def _operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> OperationRecord:
-    return OperationRecord(
-        epoch=row["epoch"],
-        kind=row["kind"],
-        statement=row["statement"],
-        objects=tuple(row["objects"]),
-        is_unsafe=row["is_unsafe"],
-        actor=row["actor"],
-        at_ms=row["at_ms"],
-        reason=row["reason"],
-        plan=row["plan"],
-        changes=row["changes"],
-        before=row["before"],
-        prediction=row["prediction"],
-        outcome=outcome["outcome"] if outcome else None,
-        duration_ms=outcome["duration_ms"] if outcome else None,
-    )
-
-
 def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         return f"uid {os.getuid()}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

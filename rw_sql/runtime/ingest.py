@@ -19,7 +19,7 @@ from rw_sql.plan.desired import ingest_fragment, ingest_spec
 from rw_sql.plan.splits import AHEAD, EXPIRED, OK, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
 from rw_sql.runtime.decode import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.job import BatchGate, Failure, StalledError, failure_of, stop_query
+from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
 from rw_sql.runtime.log_size import current_bucket
 from rw_sql.runtime.log_upkeep import Upkeep, retention_of
 from rw_sql.runtime.opening import Opening
@@ -32,7 +32,7 @@ from rw_sql.runtime.upstream_records import has_small_batches, offsets_per_recor
 from rw_sql.syntax.names import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
@@ -379,19 +379,54 @@ class Ingest:
 
     def stop(self) -> None:
         """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
+        end = self.let_go()
+        if end is not None:
+            end()
+
+    def let_go(self) -> Callable[[], None] | None:
+        """As :meth:`stop`, but where no batch is under way Spark's query may still be there: gives what ends that.
+
+        It does nothing any more by then, and may take a tenth of a second: Spark's thread sleeps for so long where it
+        meets its interruption half-way.
+        """
+        query, end = self.query, None
         try:
             self.throttle.end()
-            if self.query is not None:
+            if query is not None:
                 fault("ingest.before_stop")
-                stop_query(self.query, self.gate)
+                is_idle = self.gate.wait_idle(GRACE_SECONDS)
+                self.gate.close()
+                if is_idle and self._forbid(GRACE_SECONDS):
+                    end = self._end_query
+                else:
+                    query.stop()
         finally:
             # Also where the JVM is gone: a batch may still be on its way through delta-rs in this process.
-            with self.lock:
-                self.is_stopped = True
-            if self.watch is not None:
-                self.watch.close()
-            if self.fetcher is not None:
-                self.fetcher.close()
+            self._forbid()
+            if end is None:
+                self._close_clients()
         fault("ingest.after_stop")
         note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")
+        return end
+
+    def _forbid(self, seconds: float = -1) -> bool:
+        """Lets nothing commit any more, once what is being committed is; False where that takes longer."""
+        if not self.lock.acquire(timeout=seconds):
+            return False
+        self.is_stopped = True
+        self.lock.release()
+        return True
+
+    def _end_query(self) -> None:
+        try:
+            if self.query is not None:
+                self.query.stop()
+        finally:
+            self._close_clients()
+
+    def _close_clients(self) -> None:
+        if self.watch is not None:
+            self.watch.close()
+        if self.fetcher is not None:
+            self.fetcher.close()

@@ -92,10 +92,9 @@ class BatchGate:
         self._has_ended = False
         self._is_stopping = False
 
-    def stop(self, query: StreamingQuery) -> None:
-        """Stops a query; what its batch dies of from now on is not its failure."""
+    def close(self) -> None:
+        """Says that the query is being stopped: what its batch dies of from now on is not its failure."""
         self._is_stopping = True
-        query.stop()
 
     def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
         """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop."""
@@ -134,7 +133,8 @@ class BatchGate:
 def stop_query(query: StreamingQuery, gate: BatchGate) -> None:
     """Stops a query: the running batch has GRACE_SECONDS to end, then it is cancelled."""
     gate.wait_idle(GRACE_SECONDS)
-    gate.stop(query)
+    gate.close()
+    query.stop()
 
 
 def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Failure | None:

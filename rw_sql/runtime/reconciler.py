@@ -43,6 +43,7 @@ from rw_sql.runtime.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
     from rw_sql.plan.desired import JobSpec
     from rw_sql.runtime.context import Context
@@ -73,6 +74,8 @@ class Reconciler:
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
+        # What is left of stopped readers' queries, by their jobs.
+        self._endings: dict[str, Future[None]] = {}
         self._turn = threading.Lock()
         # Held while what is wanted of a job changes, and while it is decided to try it again later.
         self._deciding = threading.Lock()
@@ -233,7 +236,7 @@ class Reconciler:
                 wanted = slot.wanted
             failures: list[Failure | None] = []
             self._try(slot, lambda: failures.append(running.failure()))
-            self._try(slot, running.stop)
+            self._try(slot, partial(self._stop, slot, running))
             slot.running = None
             if failures and (failure := failures[0]) is not None and running.spec == wanted:
                 slot.restarts += 1
@@ -248,6 +251,8 @@ class Reconciler:
         spec = wanted
 
         def start() -> None:
+            if (ending := self._endings.pop(slot.job_id, None)) is not None:
+                wait([ending])  # two queries of one name cannot be
             slot.running = _start(self._context, spec)
             slot.reason = None
 
@@ -256,6 +261,15 @@ class Reconciler:
             fault("reconciler.after_start")
         elif not self._hold_back(slot, spec, problem):
             slot.reason = None
+
+    def _stop(self, slot: JobSlot, running: Job) -> None:
+        """Stops a job. What is left of the query of a source's reader that is paused ends beside what comes next."""
+        if not isinstance(running, Ingest) or self._context.metastore.snapshot().get(slot.object_id) is None:
+            running.stop()
+            return
+        end = running.let_go()
+        if end is not None:
+            self._endings[slot.job_id] = run_in_background(end, f"{slot.job_id}-end")
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
         """Lets a reader end its batch before it takes up splits that were found: it would begin it anew, and where new
@@ -379,6 +393,7 @@ class Reconciler:
             if slot.running is not None:
                 self._try(slot, slot.running.stop)
                 slot.running = None
+        wait(self._endings.values())
         if not is_owner:
             return
         self._context.metastore.runtime.write_job_status(

@@ -236,7 +236,8 @@ class Sink:
             # Before the query is: it waits for its batch, and that perhaps for a target that does not answer.
             self.writer.cancel()
             if self.query is not None:
-                self.gate.stop(self.query)
+                self.gate.close()
+                self.query.stop()
         finally:
             with self.lock:
                 self.is_stopped = True

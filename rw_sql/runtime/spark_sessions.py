@@ -66,6 +66,7 @@ _FETCH_ATTEMPTS = 3
 # What a Spark context has loaded stays loaded, whichever warehouse asked for it.
 _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
 _loading = threading.Lock()
+_session_classes: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 
 
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
@@ -193,7 +194,12 @@ def activate(spark: SparkSession) -> None:
     """Makes a session the one that Spark takes for this thread's, as each ``createDataFrame`` does."""
     type(spark)._activeSession = spark
     session: Any = spark
-    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    context = spark.sparkContext
+    of_java = _session_classes.get(context)
+    if of_java is None:
+        # Each part of such a name is a question to the JVM.
+        of_java = _session_classes[context] = session._jvm.org.apache.spark.sql.classic.SparkSession
+    of_java.setActiveSession(session._jsparkSession)
 
 
 def jvm_pid(spark: SparkSession) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,35 @@ def test_an_outcome_that_is_recorded_later_is_there_for_whoever_asks(metastore: 
     metastore.record_outcome_later(1, "applied", 6)
     metastore.settle()
     assert metastore.snapshot() is snapshot
+
+
+def test_outcomes_that_come_within_a_moment_are_one_commit(metastore: Metastore, make: Make) -> None:
+    snapshot = metastore.snapshot()
+    for number in range(1, 4):
+        snapshot = metastore.commit(make.source_with_splits(number, f"s{number}", 1), based_on=snapshot).snapshot
+    before = metastore.version()
+    for epoch in (1, 2, 3):
+        metastore.record_outcome_later(epoch, "applied", epoch)
+    metastore.settle()
+    assert metastore.version() == before + 1
+    assert metastore.snapshot() is snapshot
+    assert [(record.epoch, record.duration_ms) for record in metastore.operations()] == [(3, 3), (2, 2), (1, 1)]
+    metastore.record_outcome_later(3, "applied", 7)
+    assert metastore.operation(3).duration_ms == 7
+
+
+def test_an_outcome_that_nobody_asks_for_is_recorded_soon(
+    metastore: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_COLLECTING_SECONDS", 0.01)
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    before = metastore.version()
+    metastore.record_outcome_later(1, "applied", 5)
+    for _ in range(1000):
+        if metastore.version() > before:
+            break
+        time.sleep(0.01)
+    assert metastore.version() == before + 1
 
 
 def test_where_there_can_be_no_more_threads_an_outcome_is_recorded_at_once(

@@ -17,27 +17,17 @@ _PROXY_ERROR = (
 )
 
 
-class _Query:
-    """A query that stops at once."""
-
-    is_stopped = False
-
-    def stop(self) -> None:
-        self.is_stopped = True
-
-
 def _die(*_: Any) -> None:
     raise ValueError("x" * 100_000)
 
 
 def test_a_batch_that_dies_of_a_stop_says_only_what_spark_takes_for_an_interruption() -> None:
-    gate, query = BatchGate(), _Query()
+    gate = BatchGate()
     write = gate.guarded(_die)
-    gate.stop(query)  # type: ignore[arg-type]
+    gate.close()
     with pytest.raises(BrokenOffError) as died:
         write(None, 0)  # type: ignore[arg-type]
     said = "".join(traceback.format_exception(died.value))
-    assert query.is_stopped
     assert re.search(_PROXY_ERROR, said)
     # On 4,000 characters the pattern's recursion overflows a JVM thread's stack.
     assert len(said) < 1000
@@ -50,5 +40,5 @@ def test_what_a_batch_dies_of_before_is_told_as_it_is() -> None:
 
 def test_a_batch_that_ends_well_while_its_query_is_stopped_has_ended_well() -> None:
     gate = BatchGate()
-    gate.stop(_Query())  # type: ignore[arg-type]
+    gate.close()
     gate.guarded(lambda frame, batch: None)(None, 0)  # type: ignore[arg-type]

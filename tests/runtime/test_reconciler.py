@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -250,6 +251,17 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
         waiting.join(20)
         assert not waiting.is_alive()
         assert slot.awaiting is None
+
+
+def test_a_job_starts_once_what_is_left_of_its_last_query_has_ended(jobs: Jobs) -> None:
+    ending: Future[None] = Future()
+    record = jobs.put_view("v")
+    jobs.reconciler._endings[f"mv-{record.id}"] = ending
+    jobs.reconciler.reconcile()
+    wait_until(lambda: not jobs.reconciler._endings, "it is about to start")
+    assert not jobs.starts
+    ending.set_result(None)
+    wait_until(lambda: bool(jobs.starts), "it starts")
 
 
 def test_only_a_discovery_waits(jobs: Jobs) -> None:

@@ -1,0 +1,57 @@
+"""The rows of the log of operations: what is written of an operation and its outcome, and what is read of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.metastore.records import OperationRecord
+
+
+def outcome_row(epoch: int, outcome: str, duration_ms: int | None) -> dict[str, Any]:
+    """The row that says what came of an operation."""
+    return {
+        "epoch": epoch,
+        "entry": "outcome",
+        "commit_id": uuid.uuid4().hex,
+        "at_ms": now_ms(),
+        "outcome": outcome,
+        "duration_ms": duration_ms,
+    }
+
+
+def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
+    """Epoch, actor and changes of the operations after an epoch, in their order."""
+    chosen = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.greater(rows["epoch"], after)))
+    chosen = chosen.sort_by("epoch")
+    columns = (chosen[name].to_pylist() for name in ("epoch", "actor", "changes"))
+    return list(zip(*columns, strict=True))
+
+
+def operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> OperationRecord:
+    """An operation as it was written, with what came of it where that is known."""
+    return OperationRecord(
+        epoch=row["epoch"],
+        kind=row["kind"],
+        statement=row["statement"],
+        objects=tuple(row["objects"]),
+        is_unsafe=row["is_unsafe"],
+        actor=row["actor"],
+        at_ms=row["at_ms"],
+        reason=row["reason"],
+        plan=row["plan"],
+        changes=row["changes"],
+        before=row["before"],
+        prediction=row["prediction"],
+        outcome=outcome["outcome"] if outcome else None,
+        duration_ms=outcome["duration_ms"] if outcome else None,
+    )
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

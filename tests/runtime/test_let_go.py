@@ -1,0 +1,85 @@
+"""A source's reader that is stopped: what is left of Spark's query ends beside what comes next, where it may."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import rw_sql.runtime.ingest as module
+from rw_sql.runtime.ingest import Ingest
+from rw_sql.runtime.job import BatchGate
+
+
+class _Query:
+    """A query; its stop cancels what runs of its batch."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+
+    def stop(self) -> None:
+        self.cancelled.set()
+
+
+class _Client:
+    is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class _Throttle:
+    def end(self) -> None:
+        pass
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A run of a reader, as far as its stop has to do with it."""
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "note_positions", lambda *_, **__: None)
+    made: Any = Ingest.__new__(Ingest)
+    made.gate, made.lock, made.query, made.throttle = BatchGate(), threading.Lock(), _Query(), _Throttle()
+    made.watch, made.fetcher, made.is_stopped = _Client(), _Client(), False
+    made.context = made.source = made.run = made.epoch = None
+    return made
+
+
+def test_where_no_batch_is_under_way_the_query_may_end_later(reader: Any) -> None:
+    end = reader.let_go()
+    assert reader.is_stopped
+    assert not reader.query.cancelled.is_set()
+    # A batch that Spark begins in that moment meets a closed gate and not a closed client.
+    assert reader.fetcher.is_open
+    end()
+    assert reader.query.cancelled.is_set()
+    assert not reader.fetcher.is_open
+    assert not reader.watch.is_open
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["in its gate", "just begun"])
+def test_a_batch_that_takes_long_is_cancelled_before_the_stop_returns(reader: Any, is_known: bool) -> None:
+    begun = threading.Event()
+
+    def write() -> None:
+        with reader.lock:
+            begun.set()
+            reader.query.cancelled.wait(20)
+
+    if is_known:
+        reader.gate.__enter__()
+    batch = threading.Thread(target=write)
+    batch.start()
+    assert begun.wait(20)
+    assert reader.let_go() is None
+    assert reader.query.cancelled.is_set()
+    assert reader.is_stopped
+    assert not reader.fetcher.is_open
+    batch.join(20)
+
+
+def test_a_stop_ends_all(reader: Any) -> None:
+    reader.stop()
+    assert reader.query.cancelled.is_set()
+    assert not reader.fetcher.is_open
