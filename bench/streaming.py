@@ -278,6 +278,14 @@ class Child:
         self.errors.seek(0)
         raise RuntimeError(f"the process ended with {ended}: {self.errors.read()[-2000:]}")
 
+    def halt(self) -> None:
+        """Lets it and its JVM stand still until :meth:`go_on`."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Lets it run again."""
+        os.killpg(self.process.pid, signal.SIGCONT)
+
     def cpu_seconds(self) -> float:
         """User and system time so far of the process and all below it that live."""
         below: dict[int, list[int]] = {}

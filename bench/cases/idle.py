@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from bench.harness import Case, Pair
@@ -78,10 +78,13 @@ def _bare(bootstrap: str, folder: str) -> None:
     sys.stdin.read()
 
 
-def _per_minute(process: Child) -> float:
-    before, started = process.cpu_seconds(), time.perf_counter()
+def _per_minute(processes: Sequence[Child]) -> list[float]:
+    """The CPU time of each, in the same seconds."""
+    before, started = [process.cpu_seconds() for process in processes], time.perf_counter()
     time.sleep(_SECONDS)
-    return (process.cpu_seconds() - before) * 60 / (time.perf_counter() - started)
+    taken = [process.cpu_seconds() for process in processes]
+    minutes = (time.perf_counter() - started) / 60
+    return [(after - at) / minutes for at, after in zip(before, taken, strict=True)]
 
 
 @contextmanager
@@ -92,17 +95,22 @@ def _open() -> Iterator[Pair]:
         made: dict[str, float] = {}
         # One after the other, the one that does the least first: they would be in each other's way.
         for side in ("paused", "bare", "idle"):
+            if side == "idle":
+                # Has nothing to do but to ask the broker, and no lease to keep.
+                sides["bare"].halt()
             sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
             held[side] = float(sides[side].hear()) / 1e6
             made[side] = time.monotonic()
+        sides["bare"].go_on()
         rests_at = max(made["paused"] + _REST_SECONDS, made["idle"] + _SETTLE_SECONDS)
         time.sleep(max(rests_at - time.monotonic(), 0.0))
 
         def ours() -> Mapping[str, float]:
-            return {IDLE: _per_minute(sides["idle"]), PAUSED: _per_minute(sides["paused"]), MEMORY: held["idle"]}
+            idle, paused = _per_minute([sides["idle"], sides["paused"]])
+            return {IDLE: idle, PAUSED: paused, MEMORY: held["idle"]}
 
         def peer() -> Mapping[str, float]:
-            used = _per_minute(sides["bare"])
+            (used,) = _per_minute([sides["bare"]])
             return {IDLE: used, PAUSED: used, MEMORY: held["bare"]}
 
         yield Pair(

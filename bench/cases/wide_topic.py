@@ -138,7 +138,6 @@ CASES = (
         unit="s",
         goal=0.25,
         open=_open,
-        warm_ups=2,
     ),
 )
 
