@@ -20,6 +20,7 @@ from bench.streaming import (
     COLUMNS,
     SETTINGS,
     SPARK_COLUMNS,
+    Child,
     Watched,
     bare_session,
     child,
@@ -157,17 +158,14 @@ def _measured(move: Move) -> float:
     return move()
 
 
-@contextmanager
-def _spark_side(side: str, bootstrap: str, folder: Path) -> Iterator[Move]:
-    """One of this module's processes, ready."""
-    with child("bench.cases.downtime", side, bootstrap, str(folder / side), str(HISTORY)) as process:
-        assert process.hear() == "ready"
+def _move_of(process: Child) -> Move:
+    """Moves one of this module's processes."""
 
-        def move() -> float:
-            process.tell("go")
-            return float(process.hear())
+    def move() -> float:
+        process.tell("go")
+        return float(process.hear())
 
-        yield move
+    return move
 
 
 @contextmanager
@@ -234,11 +232,15 @@ def _open() -> Iterator[Pair]:
         bootstrap, folder = opened.enter_context(flights_broker(HISTORY, 1))
         create_topic(bootstrap, TOPICS[1], 1)
         fill(bootstrap, TOPICS[1], _FEW, 1)
-        ours = opened.enter_context(_spark_side("move", bootstrap, folder))
-        peers = {
-            f"downtime_{side}": opened.enter_context(_spark_side(side, bootstrap, folder))
-            for side in ("restart", "again")
+        processes = {
+            side: opened.enter_context(child("bench.cases.downtime", side, bootstrap, str(folder / side), str(HISTORY)))
+            for side in ("move", "restart", "again")
         }
+        # They read the history at the same time.
+        for process in processes.values():
+            assert process.hear() == "ready"
+        ours = _move_of(processes["move"])
+        peers = {_RESTART: _move_of(processes["restart"]), _AGAIN: _move_of(processes["again"])}
         not_run = {}
         try:
             peers[_FLINK] = opened.enter_context(_flink_side(bootstrap, folder))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.cases.eight_views import BYTES, CPU, PARTITIONS, SECONDS, run_side
+from bench.cases.eight_views import BYTES, CPU, PARTITIONS, SECONDS, held_by, run_side
 from bench.streaming import child, fill, measured_broker
 from proof.harness import Facts, Proof
 
@@ -38,17 +38,18 @@ def _check(_seed: int, _folder: Path) -> Facts:
         earlier = []
         for number in range(_WARM_UPS + 1):
             # With nothing new: what the start of the queries costs. Ours, which rested meanwhile, are awake then.
-            started = {side: run_side(broker, sides[side], "flights", there)[0][CPU] for side in reversed(order)}
+            started = {side: run_side(broker, sides[side], "flights", there)[CPU] for side in reversed(order)}
             before = broker.topic_bytes("flights")
             fill(broker.bootstrap, "flights", RECORDS, PARTITIONS, first=there)
             there += RECORDS
             size = broker.topic_bytes("flights") - before
             found = {side: run_side(broker, sides[side], "flights", there) for side in order}
-            spent = {side: found[side][0][CPU] - started[side] for side in order}
+            spent = {side: found[side][CPU] - started[side] for side in order}
             if number < _WARM_UPS:
                 earlier.append(f"{spent['ours']:.1f} to {spent['bare']:.1f}")
-        found["batch"] = run_side(broker, sides["batch"], "flights", there)
-    (ours, held), (bare, _), (_, expected) = found["ours"], found["bare"], found["batch"]
+        run_side(broker, sides["batch"], "flights", there)
+        held, expected = held_by(sides["ours"]), held_by(sides["batch"])
+    ours, bare = found["ours"], found["bare"]
     assert held == expected, f"the views hold {held}, their queries on the topic give {expected}"
     sent, cpu, bare_cpu = int(ours[BYTES]), spent["ours"], spent["bare"]
     told = f"{sent:,} bytes of {size:,}, {cpu:.1f} s of CPU against {bare_cpu:.1f} s, before {', '.join(earlier)}"
