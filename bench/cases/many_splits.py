@@ -180,7 +180,7 @@ def _alternating(one: str, other: str) -> Iterator[str]:
 
 CASES = (
     *(
-        Case(name=name, title=title, peer="", unit="ms", goal=1_000, open=_open_many)
+        Case(name=name, title=title, peer="", unit="ms", goal=1_000, open=_open_many, runs=11)
         for name, (title, *_) in _STATEMENTS.items()
     ),
     Case(

@@ -84,7 +84,7 @@ def _open() -> Iterator[Pair]:
 
 
 def _cases(name: str, title: str) -> tuple[Case, Case]:
-    beside = Case(name=name, title=title, peer="MERGE", unit="ms", goal=0.1, open=_open, runs=15, warm_ups=3)
+    beside = Case(name=name, title=title, peer="MERGE", unit="ms", goal=0.1, open=_open, runs=15, warm_ups=8)
     return beside, replace(beside, name=f"{name}_ms", peer="", goal=50.0)
 
 
