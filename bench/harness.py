@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -173,28 +173,39 @@ def together(cases: Sequence[Case]) -> Iterator[tuple[Case, ...]]:
         yield tuple(group)
 
 
-def measure(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) -> list[Outcome]:
+def measure(cases: Sequence[Case], *, runs: int | None = None) -> list[Outcome]:
     """Runs cases that are measured together: warm-ups first, then ours and the peer's in turn.
 
-    With ``rounds`` all of it is done again so many times, each with a set-up of its own. NotRunError from a set-up or
-    a measurement becomes the outcome of all of them.
+    NotRunError from a set-up or a measurement becomes the outcome of all of them.
     """
-    taken: list[tuple[list[Figures], list[Figures]]] = []
-    settings: dict[str, str] = {}
-    not_run: dict[str, str] = {}
     first = cases[0]
     try:
-        for _ in range(rounds):
-            with first.open() as pair:
-                taken.append(_round(pair, first.warm_ups, runs or first.runs))
-                settings = dict(pair.settings)
-                not_run.update(pair.not_run)
+        with first.open() as pair:
+            ours, peer = _round(pair, first.warm_ups, runs or first.runs)
+            settings, not_run = dict(pair.settings), pair.not_run
     except NotRunError as reason:
         return [Outcome(case=case, not_run=str(reason)) for case in cases]
     return [
-        Outcome(case=case, not_run=not_run[case.name]) if case.name in not_run else _outcome(case, taken, settings)
+        Outcome(case=case, not_run=not_run[case.name])
+        if case.name in not_run
+        else Outcome(case=case, ours=tuple(_figures(case, ours)), peer=tuple(_figures(case, peer)), settings=settings)
         for case in cases
     ]
+
+
+def joined(rounds: Sequence[Outcome]) -> Outcome:
+    """Several measurements of a case as one: a round that was not run, or failed, is what came of all of them."""
+    for one in rounds:
+        if one.reached is None:
+            return one
+    if len(rounds) == 1:
+        return rounds[0]
+    return replace(
+        rounds[-1],
+        ours=tuple(found for one in rounds for found in one.ours),
+        peer=tuple(found for one in rounds for found in one.peer),
+        rounds=tuple(one.reached for one in rounds if one.reached is not None),
+    )
 
 
 def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Figures]]:
@@ -211,18 +222,6 @@ def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Fi
         if pair.peer:
             peer.append(pair.peer())
     return ours, peer
-
-
-def _outcome(case: Case, taken: list[tuple[list[Figures], list[Figures]]], settings: Mapping[str, str]) -> Outcome:
-    sides = [tuple(tuple(_figures(case, side)) for side in both) for both in taken]
-    rounds = [Outcome(case=case, ours=ours, peer=peer).reached for ours, peer in sides]
-    return Outcome(
-        case=case,
-        ours=tuple(found for ours, _ in sides for found in ours),
-        peer=tuple(found for _, peer in sides for found in peer),
-        settings=settings,
-        rounds=tuple(found for found in rounds if found is not None) if len(rounds) > 1 else (),
-    )
 
 
 def _figures(case: Case, side: Sequence[Figures]) -> Iterator[float]:

@@ -12,19 +12,25 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench.harness import Case, Outcome, Pair, find_cases, measure
+from bench.harness import Case, Outcome, Pair, find_cases, joined, measure
 
 CASES = Path(__file__).parent / "cases"
 
 
 def measure_apart(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) -> list[Outcome]:
-    """As :func:`bench.harness.measure`. What a case raises becomes its outcome: it is not met.
+    """As :func:`bench.harness.measure`, so many times, each in a process of its own.
 
-    Where this process is to end, so is the other, with all that it has started.
+    What a case raises becomes its outcome: it is not met. Where this process is to end, so is the other, with all that
+    it has started.
     """
+    found = [_round_apart(cases, runs) for _ in range(rounds)]
+    return [joined(of_one) for of_one in zip(*found, strict=True)]
+
+
+def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
     spawn = get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=_send, args=(sender, [case.name for case in cases], runs, rounds))
+    process = spawn.Process(target=_send, args=(sender, [case.name for case in cases], runs))
     process.start()
     sender.close()
     try:
@@ -49,12 +55,12 @@ def leave_in_order() -> None:
     signal.signal(signal.SIGTERM, leave)
 
 
-def _send(sender: Connection, names: Sequence[str], runs: int | None, rounds: int) -> None:
+def _send(sender: Connection, names: Sequence[str], runs: int | None) -> None:
     leave_in_order()
     by_name = {case.name: case for case in find_cases(CASES)}
     cases = [by_name[name] for name in names]
     try:
-        found = measure(cases, runs=runs, rounds=rounds)
+        found = measure(cases, runs=runs)
     except Exception:  # noqa: BLE001
         # A case's edge: whatever it raises is its outcome, and the other cases are measured all the same.
         traceback.print_exc()

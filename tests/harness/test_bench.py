@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from bench.harness import Case, NotRunError, Outcome, Pair, find_cases, measure, together
+from bench.harness import Case, NotRunError, Outcome, Pair, find_cases, joined, measure, together
 from bench.plot import plot
 from bench.report import BEGIN, END, verdict, write_json, write_page
 from bench.streaming import Watched, wait_until
@@ -125,7 +125,11 @@ def test_a_figure_that_does_not_stay_is_not_met() -> None:
         speed = next(speeds)
         yield Pair(ours=lambda: speed, peer=lambda: 2.0)
 
-    (outcome,) = measure([Case(name="c", title="c", peer="p", unit="s", goal=1.0, open=opened, warm_ups=0)], rounds=3)
+    case = Case(name="c", title="c", peer="p", unit="s", goal=1.0, open=opened, warm_ups=0)
+    rounds = [measure([case])[0] for _ in range(3)]
+    assert joined(rounds[:1]).drift is None
+    assert joined([rounds[0], Outcome(case=case, failed="no broker")]).is_met is False
+    outcome = joined(rounds)
     assert outcome.rounds == (0.5, 0.5, 0.65)
     assert outcome.drift == pytest.approx(0.3)
     assert outcome.is_met is False
