@@ -39,6 +39,7 @@ def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
         process.join()
         return [Outcome(case=case, failed=f"the process ended with {process.exitcode}") for case in cases]
     except BaseException:
+        # However the wait ends, Ctrl-C included: the other process would go on measuring.
         process.terminate()
         raise
     finally:

@@ -226,7 +226,7 @@ CASES = (
     ),
     Case(
         name="refresh_bytes_of_dependents",
-        title=f"what a view on that table reads of it after a refresh, {_DIFFER}",
+        title=f"what a view on a table of {_FEWER:,} rows reads of it after a refresh, {_DIFFER}",
         peer="",
         unit="of the table's bytes",
         goal=0.05,

@@ -69,6 +69,7 @@ class KeptClients(Generic[C]):
             try:
                 found = ask(kept.client)
             except BaseException as error:
+                # Whatever broke it off, Ctrl-C included: nobody else would end the client.
                 self._end(kept.client)
                 if not isinstance(error, BrokerError) or time.monotonic() - started > _STALE_SECONDS:
                     raise
@@ -80,6 +81,7 @@ class KeptClients(Generic[C]):
         try:
             found = ask(made.client)
         except BaseException:
+            # As above.
             self._end(made.client)
             raise
         self._give(made)
