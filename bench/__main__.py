@@ -10,7 +10,7 @@ import typer
 
 from bench.harness import Case, Outcome, find_cases, together
 from bench.isolated import CASES, leave_in_order, measure_apart
-from bench.report import describe, print_outcomes, row, write_json, write_page, write_plot
+from bench.report import describe, known_rounds, print_outcomes, row, write_json, write_page, write_plot
 from rw_sql.cli.output import console_for
 
 HERE = Path(__file__).parent
@@ -22,29 +22,33 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="The cases that take seconds; writes nothing.")] = False,
     runs: Annotated[int | None, typer.Option(help="Measure each side this often; writes nothing.")] = None,
     rounds: Annotated[int, typer.Option(help="Do all of it this often, to see whether the medians stay.")] = 1,
+    add: Annotated[bool, typer.Option("--add", help="Count it as one round more of those in results.json.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Write results of chosen cases into the table too.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Name the cases and stop.")] = False,
 ) -> None:
     """Measure rw_sql against what a user would run instead."""
     leave_in_order()
     console = console_for()
-    cases = _chosen(list(find_cases(CASES)), frozenset(only or ()), is_quick=quick)
+    every = list(find_cases(CASES))
+    cases = _chosen(every, frozenset(only or ()), is_quick=quick)
     if show:
         for case in cases:
             console.print(describe(case), markup=False)
         return
     outcomes: list[Outcome] = []
+    before = known_rounds(HERE / "results.json") if add else {}
     started = perf_counter()
     for group in together(cases):
         began = perf_counter()
-        for outcome in measure_apart(group, runs=runs, rounds=rounds):
+        for measured in measure_apart(group, runs=runs, rounds=rounds):
+            outcome = measured.after(before.get(measured.case.name, ()))
             outcomes.append(outcome)
             console.print(" · ".join(row(outcome.as_json())), markup=False)
         console.print(f"  ({perf_counter() - began:.0f} s for {', '.join(case.name for case in group)})", markup=False)
     print_outcomes(console, outcomes)
     console.print(f"{len(outcomes)} cases in {perf_counter() - started:.0f} s", markup=False)
     if (write or not only) and not quick and not runs:
-        known = write_json(outcomes, HERE / "results.json")
+        known = write_json(outcomes, HERE / "results.json", {case.name for case in every})
         write_page(known, PAGE)
         write_plot(known, PAGE.with_suffix(".svg"))
     if any(outcome.is_met is False for outcome in outcomes):

@@ -38,6 +38,7 @@ class FlinkCluster:
 
     flink: Flink
     port: int
+    processes: tuple[subprocess.Popen[bytes], ...]
 
 
 def installed_flink() -> Flink:
@@ -122,13 +123,13 @@ def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
         "FLINK_LOG_DIR": str(folder),
     }
     with ExitStack() as running:
-        for kind in ("jobmanager", "taskmanager"):
-            running.enter_context(_service(flink, kind, folder, environment))
-        yield FlinkCluster(flink=flink, port=port)
+        kinds = ("jobmanager", "taskmanager")
+        processes = tuple(running.enter_context(_service(flink, kind, folder, environment)) for kind in kinds)
+        yield FlinkCluster(flink=flink, port=port, processes=processes)
 
 
 @contextmanager
-def _service(flink: Flink, kind: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
+def _service(flink: Flink, kind: str, folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / f"{kind}.out").open("w") as out:
         process = subprocess.Popen(
             ["/bin/bash", str(flink.home / "bin" / f"{kind}.sh"), "start-foreground"],
@@ -139,6 +140,6 @@ def _service(flink: Flink, kind: str, folder: Path, environment: dict[str, str])
             start_new_session=True,
         )
         try:
-            yield
+            yield process
         finally:
             end_group(process)

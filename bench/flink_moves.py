@@ -1,7 +1,8 @@
 """A Flink SQL job that is moved from one topic to the other, line by line; run by the Python that has PyFlink.
 
-``python flink_moves.py <rest port> <connector's jar> <bootstrap> <savepoints> <topic> <sink topic>``: reads the topic
-into the sink's. A line ``<topic> <offset>`` stops it with a savepoint and starts it at that record.
+``python flink_moves.py <rest port> <connector's jar> <bootstrap> <savepoints> <topic> <sink topic> <guarantee>
+<checkpoint interval>``: reads the topic into the sink's, ``exactly-once`` or ``at-least-once``. A line
+``<topic> <offset>`` stops it with a savepoint and starts it at that record.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 _INSERT = "INSERT INTO v SELECT flight, delay FROM flights"
 
 
-def main(port: str, jar: str, bootstrap: str, savepoints: str, topic: str, into: str) -> None:
+def main(
+    port: str, jar: str, bootstrap: str, savepoints: str, topic: str, into: str, guarantee: str, interval: str
+) -> None:
     """Starts the job, says that it has, and moves it as it is told."""
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     for name, value in {
@@ -22,7 +25,7 @@ def main(port: str, jar: str, bootstrap: str, savepoints: str, topic: str, into:
         "rest.port": port,
         "pipeline.jars": f"file://{jar}",
         "parallelism.default": "1",
-        "execution.checkpointing.interval": "10 s",
+        "execution.checkpointing.interval": interval,
         "execution.checkpointing.dir": f"file://{savepoints}/checkpoints",
         "client.heartbeat.interval": "10000",
     }.items():
@@ -34,7 +37,9 @@ def main(port: str, jar: str, bootstrap: str, savepoints: str, topic: str, into:
     )
     tables.execute_sql(
         f"CREATE TABLE v (flight BIGINT, delay INT) WITH ('connector' = 'kafka', 'topic' = '{into}', "
-        f"'properties.bootstrap.servers' = '{bootstrap}', 'sink.delivery-guarantee' = 'at-least-once', "
+        f"'properties.bootstrap.servers' = '{bootstrap}', 'sink.delivery-guarantee' = '{guarantee}', "
+        # Flink asks for an hour by default, brokers allow a quarter of one.
+        f"'sink.transactional-id-prefix' = '{into}', 'properties.transaction.timeout.ms' = '600000', "
         "'format' = 'json')"
     )
     job = tables.execute_sql(_INSERT).get_job_client()

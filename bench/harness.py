@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from bench.yardstick import TIMED, yardstick
 
 LEAST_RUNS = 5
 """How often each side is measured at least."""
@@ -53,15 +55,15 @@ class Case:
     """One benchmark.
 
     ``goal`` bounds the ratio ours ÷ peer, or ours itself where there is no peer; with ``is_more_better`` (throughput)
-    it is the least that will do, else the most. ``open`` sets both sides up and clears away. ``is_quick`` cases take
-    seconds and make up ``make bench-quick``.
+    it is the least that will do, else the most; None where only the figure is asked for. ``open`` sets both sides up
+    and clears away. ``is_quick`` cases take seconds and make up ``make bench-quick``.
     """
 
     name: str
     title: str
     peer: str
     unit: str
-    goal: float
+    goal: float | None
     open: Callable[[], AbstractContextManager[Pair]]
     is_more_better: bool = False
     is_quick: bool = False
@@ -70,19 +72,28 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """The medians of one round: what the goal bounds, and what is compared from round to round."""
+
+    reached: float
+    steady: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """A case's measurements, in the order taken; ``not_run`` says why there are none, ``failed`` what went wrong.
 
-    ``rounds`` are the medians of several rounds, where there were several.
+    ``beside`` are the yardstick's seconds, one a run. ``rounds`` are what rounds gave, where there were several.
     """
 
     case: Case
     ours: tuple[float, ...] = ()
     peer: tuple[float, ...] = ()
+    beside: tuple[float, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     not_run: str | None = None
     failed: str | None = None
-    rounds: tuple[float, ...] = ()
+    rounds: tuple[Round, ...] = ()
 
     @property
     def ratio(self) -> float | None:
@@ -103,25 +114,48 @@ class Outcome:
         return self.ratio if self.ratio is not None else median(self.ours)
 
     @property
+    def steady(self) -> float | None:
+        """What is compared from round to round: what the goal bounds, of a bare time its ratio to the yardstick's."""
+        if self.reached is None or self.peer or not self.beside or self.case.unit not in TIMED:
+            return self.reached
+        return self.reached / median(self.beside)
+
+    @property
     def drift(self) -> float | None:
         """How far the rounds' medians lie from their own median at most; None where there was one round."""
         if len(self.rounds) < 2:
             return None
-        middle = median(self.rounds)
-        return max(abs(found - middle) / middle for found in self.rounds)
+        found = [one.steady for one in self.rounds]
+        middle = median(found)
+        return max(abs(one - middle) / middle for one in found)
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the goal is reached, and by a figure that stays; None where the case was not run."""
+        """Whether the goal is reached, and by a figure that stays; None where the case was not run or has none."""
         if self.reached is None:
             return None if self.failed is None else False
+        if self.case.goal is None:
+            return None
         if self.drift is not None and self.drift > STEADY:
             return False
-        return self.reached >= self.case.goal if self.case.is_more_better else self.reached <= self.case.goal
+        reached = median(one.reached for one in self.rounds) if self.rounds else self.reached
+        return reached >= self.case.goal if self.case.is_more_better else reached <= self.case.goal
+
+    def as_rounds(self) -> tuple[Round, ...]:
+        """Its rounds, also where it is the only one; none where the case was not run."""
+        if self.rounds or self.reached is None or self.steady is None:
+            return self.rounds
+        return (Round(reached=self.reached, steady=self.steady),)
+
+    def after(self, rounds: Iterable[Round]) -> Outcome:
+        """This outcome as the last of several rounds."""
+        return replace(self, rounds=(*rounds, *self.as_rounds()))
 
     @property
     def goal(self) -> str:
-        """The goal in words: ``≤ 0.6``, ``≤ 0.3 s``."""
+        """The goal in words: ``≤ 0.6``, ``≤ 0.3 s``, ``–``."""
+        if self.case.goal is None:
+            return "–"
         sign = "≥" if self.case.is_more_better else "≤"
         return f"{sign} {self.case.goal:g}" + ("" if self.peer else f" {self.case.unit}")
 
@@ -141,13 +175,14 @@ class Outcome:
             "goal": self.goal,
             "share": self._share(),
             "drift": self.drift,
+            "rounds": [asdict(one) for one in self.as_rounds()],
             "met": self.is_met,
             "settings": dict(self.settings),
         }
 
     def _share(self) -> float | None:
         """How much of what the goal allows is used: up to 1 it is met."""
-        if self.reached is None:
+        if self.reached is None or self.case.goal is None:
             return None
         return self.case.goal / self.reached if self.case.is_more_better else self.reached / self.case.goal
 
@@ -181,14 +216,20 @@ def measure(cases: Sequence[Case], *, runs: int | None = None) -> list[Outcome]:
     first = cases[0]
     try:
         with first.open() as pair:
-            ours, peer = _round(pair, first.warm_ups, runs or first.runs)
+            ours, peer, beside = _round(pair, first.warm_ups, runs or first.runs)
             settings, not_run = dict(pair.settings), pair.not_run
     except NotRunError as reason:
         return [Outcome(case=case, not_run=str(reason)) for case in cases]
     return [
         Outcome(case=case, not_run=not_run[case.name])
         if case.name in not_run
-        else Outcome(case=case, ours=tuple(_figures(case, ours)), peer=tuple(_figures(case, peer)), settings=settings)
+        else Outcome(
+            case=case,
+            ours=tuple(_figures(case, ours)),
+            peer=tuple(_figures(case, peer)),
+            beside=tuple(beside),
+            settings=settings,
+        )
         for case in cases
     ]
 
@@ -204,13 +245,15 @@ def joined(rounds: Sequence[Outcome]) -> Outcome:
         rounds[-1],
         ours=tuple(found for one in rounds for found in one.ours),
         peer=tuple(found for one in rounds for found in one.peer),
-        rounds=tuple(one.reached for one in rounds if one.reached is not None),
+        beside=tuple(found for one in rounds for found in one.beside),
+        rounds=tuple(found for one in rounds for found in one.as_rounds()),
     )
 
 
-def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Figures]]:
+def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Figures], list[float]]:
     ours: list[Figures] = []
     peer: list[Figures] = []
+    beside: list[float] = []
     if pair.warm_up:
         pair.warm_up()
     for _ in range(0 if pair.warm_up else warm_ups):
@@ -219,9 +262,10 @@ def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Fi
             pair.peer()
     for _ in range(runs):
         ours.append(pair.ours())
+        beside.append(yardstick())
         if pair.peer:
             peer.append(pair.peer())
-    return ours, peer
+    return ours, peer, beside
 
 
 def _figures(case: Case, side: Sequence[Figures]) -> Iterator[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness import Case, Outcome
+from bench.harness import Case, Outcome, Round
 from bench.plot import plot
 
 BEGIN, END = "<!-- table: make bench writes from here -->", "<!-- table: to here -->"
@@ -36,11 +36,13 @@ def span(summary: Mapping[str, float] | None) -> str:
 
 
 def verdict(entry: Entry) -> str:
-    """``met``, ``missed``, why the case was not run or what went wrong."""
+    """``met``, ``missed``, ``no goal``, why the case was not run or what went wrong."""
     if "not_run" in entry:
         return f"not run: {entry['not_run']}"
     if "failed" in entry:
         return f"failed: {entry['failed']}"
+    if entry["met"] is None:
+        return "no goal"
     return "met" if entry["met"] else "missed"
 
 
@@ -85,9 +87,19 @@ def machine() -> str:
     )
 
 
-def write_json(outcomes: Sequence[Outcome], file: Path) -> dict[str, Entry]:
-    """Writes one entry a case, and gives them all; those of cases that were not measured this time stay."""
-    known: dict[str, Entry] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+def known_rounds(file: Path) -> dict[str, tuple[Round, ...]]:
+    """What the rounds gave whose results are in a file, by the names of their cases."""
+    return {name: tuple(Round(**one) for one in entry.get("rounds", ())) for name, entry in _entries(file).items()}
+
+
+def _entries(file: Path) -> dict[str, Entry]:
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def write_json(outcomes: Sequence[Outcome], file: Path, names: Container[str]) -> dict[str, Entry]:
+    """Writes one entry a case, and gives them all; those that were not measured this time stay, if there still are
+    cases of these names."""
+    known = {name: entry for name, entry in _entries(file).items() if name in names}
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     known.update({outcome.case.name: {**outcome.as_json(), "measured": day} for outcome in outcomes})
     file.write_text(json.dumps(known, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")

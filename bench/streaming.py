@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
 from typing import IO, TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ _VALUE = b'{"carrier":"%s","flight":%d,"origin":"%s","dest":"IAH","delay":%d,"da
 _CARRIERS = (b"UA", b"AA", b"B6", b"DL", b"EV", b"MQ", b"US", b"WN")
 _ORIGINS = (b"EWR", b"JFK", b"LGA")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_MANY = 500_000
 
 
 def flight(number: int) -> bytes:
@@ -134,7 +136,20 @@ def measured_broker() -> Iterator[MeasuredBroker]:
 
 
 def fill(bootstrap: str, topic: str, records: int, partitions: int, *, first: int = 0) -> None:
-    """Puts flights, from number ``first`` on, into a topic, in turn into its partitions; all are acknowledged then."""
+    """Puts flights, from number ``first`` on, into a topic, in turn into its partitions; all are acknowledged then.
+
+    Many are put there by two processes, each into every other partition.
+    """
+    workers = 2 if records >= _MANY and partitions % 2 == 0 else 1
+    parts = [(bootstrap, topic, range(first + at, first + records, workers), partitions) for at in range(workers)]
+    if workers == 1:
+        _produce(*parts[0])
+        return
+    with get_context("spawn").Pool(workers) as pool:
+        pool.starmap(_produce, parts)
+
+
+def _produce(bootstrap: str, topic: str, numbers: range, partitions: int) -> None:
     from confluent_kafka import KafkaError, Message, Producer
 
     faults: list[str] = []
@@ -154,7 +169,7 @@ def fill(bootstrap: str, topic: str, records: int, partitions: int, *, first: in
             "delivery.report.only.error": True,
         }
     )
-    for number in range(first, first + records):
+    for number in numbers:
         while True:
             try:
                 producer.produce(topic, flight(number), partition=number % partitions)
@@ -280,11 +295,11 @@ class Child:
 
     def halt(self) -> None:
         """Lets it and its JVM stand still until :meth:`go_on`."""
-        os.killpg(self.process.pid, signal.SIGSTOP)
+        halt_group(self.process)
 
     def go_on(self) -> None:
         """Lets it run again."""
-        os.killpg(self.process.pid, signal.SIGCONT)
+        go_on_group(self.process)
 
     def cpu_seconds(self) -> float:
         """User and system time so far of the process and all below it that live."""
@@ -344,6 +359,16 @@ def program(*command: str) -> Iterator[Child]:
             if TELL_ERRORS in os.environ:
                 errors.seek(0)
                 sys.stderr.write(errors.read())
+
+
+def halt_group(process: subprocess.Popen[Any]) -> None:
+    """Lets a process that has a session of its own stand still, with all that it started there."""
+    os.killpg(process.pid, signal.SIGSTOP)
+
+
+def go_on_group(process: subprocess.Popen[Any]) -> None:
+    """Lets them run again."""
+    os.killpg(process.pid, signal.SIGCONT)
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:

@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from bench.flink import CONNECTOR, FLINK, flink_cluster
@@ -26,18 +28,24 @@ from bench.streaming import (
     child,
     fill,
     flights_broker,
+    go_on_group,
+    halt_group,
     program,
     say,
     wait_until,
 )
 
 TOPICS = ("flights", "flights2")
-HISTORY = 2_000_000
-_FLINK_TOPICS, _INTO = ("flink1", "flink2"), "into"
+HISTORY = 1_500_000
 _FEW = 1_000
-_REST_SECONDS = 2.0
+_REST_SECONDS = 1.0
 _WARM_UPS = 5
-_RESTART, _AGAIN, _FLINK = "downtime_restart", "downtime_again", "downtime_flink"
+_OURS, _RESTART, _AGAIN = "ours", "downtime_restart", "downtime_again"
+_FLINK, _FLINK_REPEATS = "downtime_flink", "downtime_flink_at_least_once"
+_ONCE, _AT_LEAST_ONCE = "exactly-once", "at-least-once"
+_GUARANTEES = {_FLINK: _ONCE, _FLINK_REPEATS: _AT_LEAST_ONCE}
+_CHECKPOINTS = {_ONCE: "1 s", _AT_LEAST_ONCE: "10 s"}
+"""How often Flink makes one: a row that is written exactly once is seen no earlier."""
 
 
 def _wait(table: Watched, rows: int) -> None:
@@ -148,59 +156,83 @@ def _again(bootstrap: str, folder: str, records: int) -> None:
         say(str(time.perf_counter() - started))
 
 
-Move = Callable[[], float]
-"""A move of one of those who are measured in turn: its seconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """One of those who are measured in turn: its move, which gives seconds, and the processes that it is."""
+
+    move: Callable[[], float]
+    processes: tuple[Popen[Any], ...]
 
 
-def _measured(move: Move) -> float:
-    # What whoever came before does when it is through (compaction, a checkpoint, its compilers' work) shall be over.
-    time.sleep(_REST_SECONDS)
-    return move()
-
-
-def _move_of(process: Child) -> Move:
-    """Moves one of this module's processes."""
+def _side_of(process: Child) -> _Side:
+    """One of this module's processes."""
 
     def move() -> float:
         process.tell("go")
         return float(process.hear())
 
-    return move
+    return _Side(move=move, processes=(process.process,))
+
+
+def _measured(sides: Mapping[str, _Side], name: str) -> float:
+    """A side's move, while the others stand still: each has the machine for itself, as it would have.
+
+    Ours goes on beside the long move of the other that is ours, since its lease must be renewed.
+    """
+    beside = {name, _OURS} if name == _AGAIN else {name}
+    halted = [process for other, side in sides.items() if other not in beside for process in side.processes]
+    for process in halted:
+        halt_group(process)
+    try:
+        # What it does when it was halted, or is through (compaction, a checkpoint, its compilers' work), shall be over.
+        time.sleep(_REST_SECONDS)
+        return sides[name].move()
+    finally:
+        for process in halted:
+            go_on_group(process)
 
 
 @contextmanager
-def _flink_side(bootstrap: str, folder: Path) -> Iterator[Move]:
+def _flink_side(bootstrap: str, folder: Path, guarantee: str) -> Iterator[_Side]:
     """A cluster with a job of its own topics, whose row is seen in the topic that it writes; ready.
 
-    Raises NotRunError where Flink does not install.
+    Raises NotRunError where Flink does not install, or writes nothing.
     """
     from confluent_kafka import Consumer, TopicPartition
 
     from rw_sql.cli.kafka_topics import create_topic
 
-    for topic in (*_FLINK_TOPICS, _INTO):
+    topics, into = (f"{guarantee}-1", f"{guarantee}-2"), f"{guarantee}-into"
+    for topic in (*topics, into):
         create_topic(bootstrap, topic, 1)
-    for topic in _FLINK_TOPICS:
+    for topic in topics:
         fill(bootstrap, topic, _FEW, 1)
-    folder = folder / "flink"
-    folder.mkdir()
+    place = folder / f"flink-{guarantee}"
+    place.mkdir()
+    script = str(Path(__file__).parents[1] / "flink_moves.py")
     with ExitStack() as opened:
-        cluster = opened.enter_context(flink_cluster(folder))
-        script = str(Path(__file__).parents[1] / "flink_moves.py")
+        cluster = opened.enter_context(flink_cluster(place))
         flink = cluster.flink
-        arguments = (str(cluster.port), str(flink.connector), bootstrap, str(folder), _FLINK_TOPICS[0], _INTO)
-        job = opened.enter_context(program(str(flink.python), script, *arguments))
+        arguments = (str(cluster.port), str(flink.connector), bootstrap, str(place), topics[0], into)
+        job = opened.enter_context(program(str(flink.python), script, *arguments, guarantee, _CHECKPOINTS[guarantee]))
         assert job.hear() == "ready"
-        rows = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "fetch.wait.max.ms": 20})
+        rows = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "bench",
+                "fetch.wait.max.ms": 20,
+                "isolation.level": "read_committed" if guarantee == _ONCE else "read_uncommitted",
+            }
+        )
         opened.callback(rows.close)
-        rows.assign([TopicPartition(_INTO, 0, 0)])
+        rows.assign([TopicPartition(into, 0, 0)])
         _take(rows, _FEW)
         moves = 0
 
         def move() -> float:
             nonlocal moves
             moves += 1
-            topic = _FLINK_TOPICS[moves % 2]
+            topic = topics[moves % 2]
             offset = _one_more(bootstrap, topic)
             started = time.perf_counter()
             job.tell(f"{topic} {offset}")
@@ -209,7 +241,7 @@ def _flink_side(bootstrap: str, folder: Path) -> Iterator[Move]:
             assert job.hear() == "moved"
             return took
 
-        yield move
+        yield _Side(move=move, processes=(job.process, *cluster.processes))
 
 
 def _take(rows: Any, count: int) -> None:
@@ -225,7 +257,7 @@ def _take(rows: Any, count: int) -> None:
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    """One move of ours, beside what each of the three others does instead."""
+    """One move of ours, beside what each of the others does instead."""
     from rw_sql.cli.kafka_topics import create_topic
 
     with ExitStack() as opened:
@@ -233,48 +265,51 @@ def _open() -> Iterator[Pair]:
         create_topic(bootstrap, TOPICS[1], 1)
         fill(bootstrap, TOPICS[1], _FEW, 1)
         processes = {
-            side: opened.enter_context(child("bench.cases.downtime", side, bootstrap, str(folder / side), str(HISTORY)))
-            for side in ("move", "restart", "again")
+            name: opened.enter_context(child("bench.cases.downtime", side, bootstrap, str(folder / side), str(HISTORY)))
+            for name, side in ((_OURS, "move"), (_RESTART, "restart"), (_AGAIN, "again"))
         }
-        # They read the history at the same time.
+        flinks: dict[str, _Side] = {}
+        not_run = {}
+        for name, guarantee in _GUARANTEES.items():
+            try:
+                flinks[name] = opened.enter_context(_flink_side(bootstrap, folder, guarantee))
+            except NotRunError as error:
+                not_run[name] = str(error)
+        # They have read the history at the same time, while Flink's jobs were made.
         for process in processes.values():
             assert process.hear() == "ready"
-        ours = _move_of(processes["move"])
-        peers = {_RESTART: _move_of(processes["restart"]), _AGAIN: _move_of(processes["again"])}
-        not_run = {}
-        try:
-            peers[_FLINK] = opened.enter_context(_flink_side(bootstrap, folder))
-        except NotRunError as error:
-            not_run[_FLINK] = str(error)
+        sides = {name: _side_of(process) for name, process in processes.items()} | flinks
+        peers = [name for name in sides if name != _OURS]
 
         def warm_up() -> None:
             for _ in range(_WARM_UPS):
-                for name, move in (("", ours), *peers.items()):
+                for name in sides:
                     # This one has read all of the history already, and reads it again each time.
                     if name != _AGAIN:
-                        _measured(move)
-
-        def moved() -> Mapping[str, float]:
-            return dict.fromkeys(peers, _measured(ours))
+                        _measured(sides, name)
 
         yield Pair(
-            ours=moved,
-            peer=lambda: {name: _measured(move) for name, move in peers.items()},
+            ours=lambda: dict.fromkeys(peers, _measured(sides, _OURS)),
+            peer=lambda: {name: _measured(sides, name) for name in peers},
             warm_up=warm_up,
             not_run=not_run,
             settings={
                 "records": f"{HISTORY:,} in a topic of one partition, {_FEW:,} in the other; Flink's have "
                 f"{_FEW:,} each",
-                "both": f"{BOTH}; no trigger interval; all are there, and rest before each is measured; "
-                f"{_WARM_UPS} moves beforehand",
+                "both": f"{BOTH}; no trigger interval; all are there, the others stand still while one rests "
+                f"{_REST_SECONDS:g} s and is measured (ours renews its lease while the long one is); {_WARM_UPS} moves "
+                "beforehand",
                 "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row in its "
-                "Delta table",
+                "Delta table, where it is once",
                 "peer, restart": "stop the query and start one at the other topic's last record; to its row",
                 "peer, again": "DROP SOURCE … CASCADE and both CREATEs, until the view has its history again",
                 "peer, flink": f"{FLINK}, {CONNECTOR.rsplit(':', 1)[1]} connector, a session cluster of 2 GB that runs "
-                "already, parallelism 1, checkpoints every 10 s, fetch wait 20 ms: stop with savepoint, ALTER TABLE to "
-                "the other topic's last record, INSERT, without the savepoint (with it the old topic would be read "
-                "on); to its row in a topic, written at least once, without waiting for a checkpoint",
+                "already, parallelism 1, fetch wait 20 ms: stop with savepoint, ALTER TABLE to the other topic's last "
+                "record, INSERT, without the savepoint (with it the old topic would be read on); to its row in a topic",
+                "peer, flink exactly once": f"sink.delivery-guarantee = 'exactly-once', a checkpoint each "
+                f"{_CHECKPOINTS[_ONCE]}; a consumer of what is committed (read_committed) sees the row",
+                "peer, flink at least once": "sink.delivery-guarantee = 'at-least-once', a checkpoint each "
+                f"{_CHECKPOINTS[_AT_LEAST_ONCE]}; any consumer sees the row, which waits for no checkpoint",
             },
         )
 
@@ -287,7 +322,8 @@ def _case(name: str, peer: str, goal: float) -> Case:
 CASES = (
     _case(_RESTART, "stop and start of a bare query", 0.7),
     _case(_AGAIN, "drop and create again", 0.1),
-    _case(_FLINK, "Flink SQL, stop with savepoint and start", 0.5),
+    _case(_FLINK, "Flink SQL, stop with savepoint and start, exactly once as ours", 0.5),
+    _case(_FLINK_REPEATS, "Flink SQL, stop with savepoint and start, at least once", 1.0),
 )
 
 

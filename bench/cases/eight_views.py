@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bench.streaming import MeasuredBroker
 
 PARTITIONS = 4
-RECORDS = 600_000
+RECORDS = 400_000
 _FEWER = 200_000
 CPU, BYTES, SECONDS = "eight_views_cpu", "eight_views_bytes", "eight_views_seconds"
 

@@ -105,19 +105,20 @@ def _open() -> Iterator[Pair]:
         rests_at = max(made["paused"] + _REST_SECONDS, made["idle"] + _SETTLE_SECONDS)
         time.sleep(max(rests_at - time.monotonic(), 0.0))
 
-        def ours() -> Mapping[str, float]:
-            idle, paused = _per_minute([sides["idle"], sides["paused"]])
-            return {IDLE: idle, PAUSED: paused, MEMORY: held["idle"]}
+        beside = 0.0
 
-        def peer() -> Mapping[str, float]:
-            (used,) = _per_minute([sides["bare"]])
-            return {IDLE: used, PAUSED: used, MEMORY: held["bare"]}
+        def ours() -> Mapping[str, float]:
+            """Of all three in the same seconds."""
+            nonlocal beside
+            idle, paused, beside = _per_minute([sides["idle"], sides["paused"], sides["bare"]])
+            return {IDLE: idle, PAUSED: paused, MEMORY: held["idle"]}
 
         yield Pair(
             ours=ours,
-            peer=peer,
+            peer=lambda: {IDLE: beside, PAUSED: beside, MEMORY: held["bare"]},
             settings={
-                "both": f"{BOTH}; no trigger interval, so that a new record is seen at once; 1,000 records, all read",
+                "both": f"{BOTH}; no trigger interval, so that a new record is seen at once; 1,000 records, all read; "
+                "measured in the same seconds",
                 "ours": f"{COUNT} sources with a view each, running, and in another process paused",
                 "peer": f"{COUNT} queries from Kafka, from_json, into Delta",
                 "memory": "the JVM's heap after a collection and the Python process, what the sources add",
@@ -125,7 +126,7 @@ def _open() -> Iterator[Pair]:
         )
 
 
-def _case(name: str, title: str, unit: str, goal: float) -> Case:
+def _case(name: str, title: str, unit: str, goal: float | None) -> Case:
     peer = f"{COUNT} idle queries"
     return Case(name=name, title=f"{COUNT} {title}", peer=peer, unit=unit, goal=goal, open=_open, warm_ups=0)
 
@@ -133,7 +134,7 @@ def _case(name: str, title: str, unit: str, goal: float) -> Case:
 CASES = (
     _case(IDLE, "sources that have nothing to read, CPU time a minute", "s", 1.0),
     _case(PAUSED, "paused sources, CPU time a minute", "s", 0.1),
-    _case(MEMORY, "sources that have nothing to read, memory of one with its view", "MB", 2.0),
+    _case(MEMORY, "sources that have nothing to read, memory of one with its view", "MB", None),
 )
 
 

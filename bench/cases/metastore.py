@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from statistics import median
 from tempfile import mkdtemp
@@ -73,58 +74,87 @@ def _median(run: Callable[[], object]) -> float:
     return median(_timed(run) for _ in range(REPEATS))
 
 
-def _ddl(sources: int, splits: int = 0) -> Callable[[], AbstractContextManager[Pair]]:
-    @contextmanager
-    def opened() -> Iterator[Pair]:
-        with metastore_of(sources, splits) as metastore:
-            yield Pair(
-                ours=lambda: _median(lambda: commit(metastore, source(metastore.snapshot().next_id))),
-                settings={"sources": str(sources), "split states": str(splits), "commits per run": str(REPEATS)},
-            )
+@contextmanager
+def _open_few() -> Iterator[Pair]:
+    """A metastore of ten sources: a statement's commit, and the lease."""
+    with metastore_of(10) as metastore:
+        reader = Metastore.open(str(Path(metastore.directory).parent)).runtime
+        lease = _lease(0)
+        metastore.runtime.take_lease(lease, None)
 
-    return opened
+        def renew() -> bool:
+            nonlocal lease
+            lease = replace(lease, heartbeat_ms=lease.heartbeat_ms + 1)
+            return metastore.runtime.renew_lease(lease)
+
+        def read() -> float:
+            renew()
+            return _timed(reader.lease)
+
+        reader.lease()
+        yield Pair(
+            ours=lambda: {
+                "ddl_commit_10": _median(lambda: commit(metastore, source(metastore.snapshot().next_id))),
+                "lease_renew": _median(renew),
+                "lease_read": median(read() for _ in range(REPEATS)),
+            },
+            settings={"sources": "10", "repeats": f"the median of {REPEATS} is a run's figure"},
+        )
 
 
 @contextmanager
-def _open_inject() -> Iterator[Pair]:
-    with metastore_of(10, MANY) as metastore:
-        yield Pair(ours=lambda: _timed(lambda: commit(metastore, PutSplitStates(fragment="1", states=STATES))))
-
-
-@contextmanager
-def _open_reset() -> Iterator[Pair]:
+def _open_many_splits() -> Iterator[Pair]:
+    """One of ten sources and MANY splits: what becomes of all of them in one commit."""
     reset = (
         UnassignSplits(fragment="1", splits=SPLITS),
         AssignSplits(fragment="1", splits=SPLITS),
         PutSplitStates(fragment="1", states=STATES),
     )
+    versions = count(1)
     with metastore_of(10, MANY) as metastore:
-        yield Pair(ours=lambda: _timed(lambda: commit(metastore, *reset)))
+
+        def note() -> object:
+            at = next(versions)
+            positions = [
+                NotedPosition(fragment="1", split=split, state=state, epoch=1, run=1, log_version=at)
+                for split, state in STATES.items()
+            ]
+            return metastore.runtime.note_positions(positions)
+
+        yield Pair(
+            ours=lambda: {
+                "inject_commit_10000": _timed(lambda: commit(metastore, PutSplitStates(fragment="1", states=STATES))),
+                "reset_commit_10000": _timed(lambda: commit(metastore, *reset)),
+                "note_10000": _timed(note),
+            },
+            settings={"sources": "10", "splits": f"{MANY:,}"},
+        )
 
 
 @contextmanager
-def _open_opening() -> Iterator[Pair]:
+def _open_many() -> Iterator[Pair]:
+    """A metastore of MANY sources and split states: a statement's commit, and what others see of it."""
     with metastore_of(MANY, MANY) as metastore:
         warehouse = str(Path(metastore.directory).parent)
-        yield Pair(ours=lambda: _timed(lambda: Metastore.open(warehouse)))
-
-
-@contextmanager
-def _open_snapshot() -> Iterator[Pair]:
-    with metastore_of(MANY, MANY) as metastore:
-        reader = Metastore.open(str(Path(metastore.directory).parent))
+        reader = Metastore.open(warehouse)
 
         def look() -> float:
             commit(metastore, source(metastore.snapshot().next_id))
             return _timed(reader.snapshot)
 
-        yield Pair(ours=lambda: median(look() for _ in range(REPEATS)))
-
-
-@contextmanager
-def _open_poll() -> Iterator[Pair]:
-    with metastore_of(MANY) as metastore:
-        yield Pair(ours=lambda: _median(metastore.version) * 1e3)
+        yield Pair(
+            ours=lambda: {
+                "ddl_commit_10000": _median(lambda: commit(metastore, source(metastore.snapshot().next_id))),
+                "metastore_open_10000": _timed(lambda: Metastore.open(warehouse)),
+                "snapshot_10000": median(look() for _ in range(REPEATS)),
+                "metastore_poll": _median(metastore.version) * 1e3,
+            },
+            settings={
+                "sources": f"{MANY:,}",
+                "split states": f"{MANY:,}",
+                "repeats": f"the median of {REPEATS} is a run's figure, but of opening",
+            },
+        )
 
 
 def _lease(heartbeat: int) -> Lease:
@@ -142,57 +172,6 @@ def _lease(heartbeat: int) -> Lease:
     )
 
 
-@contextmanager
-def _leases() -> Iterator[tuple[Callable[[], bool], Callable[[], Lease | None]]]:
-    """Renewing the lease, and reading it in another process's place."""
-    with metastore_of(10) as metastore:
-        reader = Metastore.open(str(Path(metastore.directory).parent)).runtime
-        lease = _lease(0)
-        metastore.runtime.take_lease(lease, None)
-
-        def renew() -> bool:
-            nonlocal lease
-            lease = replace(lease, heartbeat_ms=lease.heartbeat_ms + 1)
-            return metastore.runtime.renew_lease(lease)
-
-        reader.lease()
-        yield renew, reader.lease
-
-
-@contextmanager
-def _open_renew() -> Iterator[Pair]:
-    with _leases() as (renew, _):
-        yield Pair(ours=lambda: _median(renew))
-
-
-@contextmanager
-def _open_lease() -> Iterator[Pair]:
-    with _leases() as (renew, read):
-
-        def after_a_renewal() -> float:
-            renew()
-            return _timed(read)
-
-        yield Pair(ours=lambda: median(after_a_renewal() for _ in range(REPEATS)))
-
-
-@contextmanager
-def _open_note() -> Iterator[Pair]:
-    at = 0
-    with metastore_of(10) as metastore:
-
-        def note() -> object:
-            nonlocal at
-            at += 1
-            positions = [
-                NotedPosition(fragment="1", split=split, state=state, epoch=1, run=1, log_version=at)
-                for split, state in STATES.items()
-            ]
-            return metastore.runtime.note_positions(positions)
-
-        yield Pair(ours=lambda: _timed(note))
-
-
 _RUNS = 15
 """Of a bare time more than of a ratio, whose sides a slow second meets alike."""
 
@@ -200,18 +179,18 @@ _RUNS = 15
 def _case(
     name: str, title: str, goal: float, opened: Callable[[], AbstractContextManager[Pair]], *, unit: str = "ms"
 ) -> Case:
-    return Case(name=name, title=title, peer="none", unit=unit, goal=goal, open=opened, is_quick=True, runs=_RUNS)
+    return Case(name=name, title=title, peer="", unit=unit, goal=goal, open=opened, is_quick=True, runs=_RUNS)
 
 
 CASES = (
-    _case("ddl_commit_10", "commit a DDL statement, 10 sources", 50, _ddl(10)),
-    _case("ddl_commit_10000", "commit a DDL statement, 10,000 sources and split states", 50, _ddl(MANY, MANY)),
-    _case("inject_commit_10000", "commit an INJECT of 10,000 splits", 1_000, _open_inject),
-    _case("reset_commit_10000", "commit a RESET of 10,000 splits", 1_000, _open_reset),
-    _case("metastore_open_10000", "open a metastore of 10,000 sources and split states", 1_000, _open_opening),
-    _case("snapshot_10000", "see another process's commit, 10,000 sources", 20, _open_snapshot),
-    _case("metastore_poll", "ask whether anything was committed", 1_000, _open_poll, unit="µs"),
-    _case("lease_renew", "renew the lease", 50, _open_renew),
-    _case("lease_read", "read a lease that was renewed", 3, _open_lease),
-    _case("note_10000", "note 10,000 positions", 1_000, _open_note),
+    _case("ddl_commit_10", "commit a DDL statement, 10 sources", 50, _open_few),
+    _case("lease_renew", "renew the lease", 50, _open_few),
+    _case("lease_read", "read a lease that was renewed", 3, _open_few),
+    _case("inject_commit_10000", "commit an INJECT of 10,000 splits", 1_000, _open_many_splits),
+    _case("reset_commit_10000", "commit a RESET of 10,000 splits", 1_000, _open_many_splits),
+    _case("note_10000", "note 10,000 positions", 1_000, _open_many_splits),
+    _case("ddl_commit_10000", "commit a DDL statement, 10,000 sources and split states", 50, _open_many),
+    _case("metastore_open_10000", "open a metastore of 10,000 sources and split states", 1_000, _open_many),
+    _case("snapshot_10000", "see another process's commit, 10,000 sources", 20, _open_many),
+    _case("metastore_poll", "ask whether anything was committed", 1_000, _open_many, unit="µs"),
 )

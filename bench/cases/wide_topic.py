@@ -1,4 +1,4 @@
-"""A topic of 200 partitions that all have new records: how long until a batch of them is in Delta.
+"""A topic of 100 partitions that all have new records: how long until a batch of them is in Delta.
 
 ``python -m bench.cases.wide_topic {ours | bare} <bootstrap> <topic> <folder>`` reads the topic until it is ended.
 """
@@ -18,7 +18,7 @@ from bench.harness import Case, NotRunError, Pair
 from bench.streaming import Watched
 from rw_sql.errors import SqlError
 
-PARTITIONS = 200
+PARTITIONS = 100
 _SECONDS = 120.0
 _SETTINGS = {
     "spark.master": "local[2]",
@@ -132,8 +132,8 @@ def _open() -> Iterator[Pair]:
 
 CASES = (
     Case(
-        name="wide_topic_200",
-        title="one record in each of 200 partitions, produced until it is in Delta",
+        name="wide_topic_100",
+        title="one record in each of 100 partitions, produced until it is in Delta",
         peer="Spark's Kafka reader into Delta",
         unit="s",
         goal=0.25,

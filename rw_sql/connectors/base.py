@@ -99,6 +99,13 @@ class UpstreamWatch(Protocol):
 class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that it keeps. One thread fetches at a time."""
 
+    def connect(self, splits: Sequence[str]) -> None:
+        """Makes the connections that the first fetch of these splits will need, as far as they come about soon.
+
+        Raises nothing where the upstream does not answer: that fetch finds out.
+        """
+        ...
+
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
         """The records ``[start, end)`` of each split, in the columns of :meth:`Connector.read_stream`.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from rw_sql.connectors.kafka_reader import split_id, split_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from confluent_kafka import Consumer, Message
 
@@ -24,6 +25,7 @@ MOST_BYTES = 32 * 1024 * 1024
 """Batches of more bytes of keys and values are left to Spark's reader: they would be held here as a whole."""
 
 _SECONDS = 5.0
+_CONNECT_SECONDS = 0.2
 _AT_ONCE = 5_000
 _WAIT = 0.05
 
@@ -74,6 +76,17 @@ class KafkaFetcher:
                 # Whatever it was may have left the consumer in any state.
                 self._drop()
                 return None
+
+    def connect(self, splits: Sequence[str]) -> None:
+        """Connects to a broker that has one of the splits, so that the first fetch need not wait for that.
+
+        Where it does not answer soon nothing comes of it: the first fetch finds out.
+        """
+        import confluent_kafka as ck
+
+        with self._lock, suppress(ck.KafkaException):
+            if splits and not self._is_closing:
+                self._open().get_watermark_offsets(ck.TopicPartition(*split_parts(splits[0])), _CONNECT_SECONDS)
 
     def close(self) -> None:
         """Ends the connections; a fetch that is under way ends without a result."""

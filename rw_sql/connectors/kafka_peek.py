@@ -7,10 +7,11 @@ A topic that was written in transactions once and not lately is not found out by
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.kafka_admin import EARLIEST, LATEST, BrokerAdmin, BrokerError, admin_module
 from rw_sql.connectors.kafka_visits import KeptClients, visit
@@ -30,13 +31,20 @@ _POLL_SECONDS = 0.05
 _MOST_TIMES = 64
 
 Tails = dict[tuple[str, int], int]
+Lives = dict[str, tuple[str | None, str | None]]
+"""The cluster and the id of each topic; None where the brokers do not tell."""
+
+_MOST_TOLD = 64
+_TOLD: dict[tuple[frozenset[Any], ...], frozenset[str]] = {}
+"""The topics with holes by lives and offsets, the oldest first."""
+_telling = threading.Lock()
 
 
 def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
     """The topics of which offsets are no count of records, and why. Faults are a reason too, never raised."""
 
-    def ask(admin: BrokerAdmin) -> tuple[tuple[str, ...], dict[str, str], Tails, Tails]:
-        _, found, _ = admin.describe(topics)
+    def ask(admin: BrokerAdmin) -> tuple[Lives, dict[str, str], Tails, Tails]:
+        cluster, found, _ = admin.describe(topics)
         sparse = {topic: COMPACTED for topic in found if _is_compacted(admin, topic)}
         parts = [
             (topic, number)
@@ -45,18 +53,32 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
             for number in view.partitions[:_MOST_PARTITIONS]
         ]
         starts, ends = admin.offsets(parts, EARLIEST, LATEST)
-        return tuple(found), sparse, starts, ends
+        return {topic: (cluster, view.id) for topic, view in found.items()}, sparse, starts, ends
 
     try:
-        found, sparse, starts, ends = visit(properties, ask, timeout=timeout, is_read_committed=False)
+        lives, sparse, starts, ends = visit(properties, ask, timeout=timeout, is_read_committed=False)
     except BrokerError as error:
         return dict.fromkeys(topics, f"not known to hold a record at every offset: {error}")
     tails = {part: max(start, ends[part] - _PEEKED) for part, start in starts.items() if ends[part] > start}
     try:
-        holes = _CONSUMERS.visit(properties, partial(_topics_with_holes, tails=tails, ends=ends)) if tails else set()
+        holes = _known_holes(properties, lives, tails, ends) if tails else frozenset()
     except BrokerError as error:
-        return {**dict.fromkeys(found, f"not known to hold a record at every offset: {error}"), **sparse}
+        return {**dict.fromkeys(lives, f"not known to hold a record at every offset: {error}"), **sparse}
     return {**sparse, **dict.fromkeys(holes, TRANSACTIONAL)}
+
+
+def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
+    """As :func:`_topics_with_holes`: what the same offsets of the same lives of topics told is not read again."""
+    key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
+    holes = _TOLD.get(key)
+    if holes is None:
+        holes = _CONSUMERS.visit(properties, partial(_topics_with_holes, tails=tails, ends=ends))
+        if all(cluster is not None and life is not None for cluster, life in lives.values()):
+            with _telling:
+                while len(_TOLD) >= _MOST_TOLD:
+                    del _TOLD[next(iter(_TOLD))]
+                _TOLD[key] = holes
+    return holes
 
 
 def _is_compacted(admin: BrokerAdmin, topic: str) -> bool:
@@ -69,7 +91,7 @@ def _is_compacted(admin: BrokerAdmin, topic: str) -> bool:
 
 def _topics_with_holes(
     consumer: Consumer, tails: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
-) -> set[str]:
+) -> frozenset[str]:
     """The topics with an offset in ``[tails, ends)`` that is no record. Raises BrokerError."""
     import confluent_kafka as ck
 
@@ -90,7 +112,7 @@ def _topics_with_holes(
             waiting.discard(part)
     if waiting:
         raise BrokerError(f"no answer within {_PEEK_SECONDS:g} s")
-    return holes
+    return frozenset(holes)
 
 
 def _messages(

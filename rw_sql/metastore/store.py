@@ -11,11 +11,12 @@ import getpass
 import logging
 import os
 import re
+import time
 import uuid
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock, RLock, Thread
+from threading import Event, Lock, RLock, Thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,7 +44,8 @@ _EPOCH = "epoch"
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PROJECTED = "projected"
 _RECENT = 64
-_COLLECTING_SECONDS = 0.1
+_COLLECTING_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 _log = logging.getLogger(__name__)
@@ -147,9 +149,12 @@ class Metastore:
         with self._lock:
             return self._catch_up()
 
-    def commit(self, operation: Operation, *, based_on: Snapshot) -> Committed:
+    def commit(
+        self, operation: Operation, *, based_on: Snapshot, on_append: Callable[[], object] = lambda: None
+    ) -> Committed:
         """Commits an operation that was planned on a snapshot, all of it or nothing, as the next epoch.
 
+        ``on_append`` is called once it is committed, before the projections are brought up to it; it must not block.
         Raises ConcurrentCommit where another operation came first, and ValueError where the changes do not fit the
         snapshot. Outcomes and upkeep that came in between are no obstacle.
         """
@@ -183,6 +188,7 @@ class Metastore:
             self._seen = (before + 1, snapshot)
             self._made = {at: made for at, made in self._made.items() if at > epoch - _RECENT}
             self._made[epoch] = operation_record(row, None) if operation.is_unsafe else None
+            on_append()
             self._project_or_warn()
             if self._operations.is_upkeep_due(before):
                 self._upkeep_later()
@@ -237,8 +243,11 @@ class Metastore:
                 thread.join()
 
     def _record_pending(self) -> None:
-        """Writes the outcomes that came up to now, after a moment in which statements may follow."""
-        self._hurry.wait(_COLLECTING_SECONDS)
+        """Writes the outcomes that came up to now, after a while in which statements may follow."""
+        until = time.monotonic() + _COLLECTING_SECONDS
+        # Where the interpreter ends nothing follows, and it waits for this thread.
+        while time.monotonic() < until and main_thread().is_alive() and not self._hurry.wait(_LOOK_SECONDS):
+            pass
         with self._beginning:
             rows, self._pending = self._pending, []
             self._is_collecting = False
@@ -247,6 +256,10 @@ class Metastore:
         except (DeltaError, OSError) as error:
             told = ", ".join(f"{row['epoch']} ({row['outcome']})" for row in rows)
             _log.warning("what came of these operations could not be written down: %s: %s", told, error)
+
+    def has_made(self, after: int, upto: int) -> bool:
+        """Whether this object committed all epochs of ``(after, upto]``, as far as it remembers."""
+        return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
         """The unsafe operations from an epoch on, the newest first. What came of them may not be told."""

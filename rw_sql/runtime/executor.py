@@ -288,7 +288,12 @@ class Executor:
                 self._context.sessions.require_alive()
                 fault("statement.before_commit")
                 with collector_resting():
-                    committed = self._context.metastore.commit(operation, based_on=snapshot)
+                    committed = self._context.metastore.commit(
+                        operation,
+                        based_on=snapshot,
+                        # The jobs change while the catalog's projections are written.
+                        on_append=self._wake if _is_awaited(plan) else _sleep_on,
+                    )
             except ConcurrentCommit:
                 if attempt == _ATTEMPTS:
                     raise
@@ -351,9 +356,7 @@ class Executor:
         jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
         notices: list[ObjectChange] = []
         outcome = APPLIED
-        # A hold counts once the owner knows of it, also where nothing runs that it stops.
-        is_awaited = bool(jobs) or isinstance(plan.statement, _HOLDS)
-        if is_awaited and not self.wait_applied(epoch, session.timeout, jobs):
+        if _is_awaited(plan) and not self.wait_applied(epoch, session.timeout, jobs):
             outcome = NOT_YET_APPLIED if jobs else APPLIED
         if outcome == NOT_YET_APPLIED:
             notices.append(
@@ -427,6 +430,16 @@ class Executor:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_LOOK_SECONDS)
+
+
+def _is_awaited(plan: Plan) -> bool:
+    """Whether the statement waits for the owner: a hold counts once the owner knows of it, also where nothing runs that
+    it stops."""
+    return isinstance(plan.statement, _HOLDS) or any(not step.is_catalog for step in plan.steps)
+
+
+def _sleep_on() -> None:
+    """The owner finds out by itself, soon enough where nobody waits for it."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from rw_sql.syntax.names import literal, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, Upstream, UpstreamWatch
@@ -177,6 +178,7 @@ class Ingest:
     throttle: Throttle
     upkeep: Upkeep
     decoder: Decoder
+    session: SparkSession | None = None
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
     query: StreamingQuery | None = None
@@ -184,9 +186,10 @@ class Ingest:
     stall: StalledError | None = None
 
     @staticmethod
-    def start(context: Context, spec: IngestSpec) -> Ingest:
+    def start(context: Context, spec: IngestSpec, before: Ingest | None = None) -> Ingest:
         """Looks upstream, claims a run, fences earlier ones out of the log, reads the position, and starts.
 
+        ``before`` is this process's last run of the reader, where that ended in order: it goes on with what that left.
         Raises StalledError, and has written nothing where the upstream does not answer.
         """
         snapshot = context.metastore.snapshot()
@@ -196,13 +199,20 @@ class Ingest:
         statement = source_definition(spec.definition)
         kind = connector(connector_of(statement) or "")
         options = context.resolve(spec.options, snapshot)
-        # Before anything is written: while the upstream is away, each further try would leave a run and a fence.
-        upstream = look_anew(kind, options)
-        require_splits(spec.splits, upstream)
         pace = pace_of(options)
-        opening = Opening(context, statement, kind, options, max_records=pace.batch_records)
+        session = before.session if before is not None else None
+        opening = Opening(context, statement, kind, options, max_records=pace.batch_records, session=session)
         try:
-            return Ingest._start(context, spec, snapshot, source, upstream, pace, opening)
+            states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+            begins = {split: states[split] for split in spec.splits if split in states}
+            if before is not None:  # what is tried again and again, while the upstream is away, opens nothing
+                opening.begin(begins)
+            # Before anything is written: while the upstream is away, each further try would leave a run and a fence.
+            upstream = look_anew(kind, options)
+            require_splits(spec.splits, upstream)
+            if before is None:
+                opening.begin(begins)
+            return Ingest._start(context, spec, snapshot, source, upstream, pace, opening, before)
         except BaseException:
             opening.abandon()
             raise
@@ -216,27 +226,31 @@ class Ingest:
         upstream: Upstream,
         pace: Pace,
         opening: Opening,
+        before: Ingest | None,
     ) -> Ingest:
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
-        before = read_positions(context.warehouse, context.metastore, snapshot, source).states
-        opening.begin({split: before[split] for split in spec.splits if split in before})
         fault("ingest.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
         context.ensure_log(source)
-        # Before the fence: its commit may be the one at which Delta cleans away old commits, and where they ended.
-        note_positions(context, source, run=run.run, epoch=run.epoch)
-        fault("ingest.after_first_note")
-        output = JobOutput.open(
-            context.warehouse,
-            context.log_path(source),
-            log_schema(statement).json(),
-            job=spec.job,
-            run=run.run,
-            epoch=run.epoch,
-            partition_by=(BUCKET,),
-            statistics=log_statistics(statement),
-        )
+        path, schema, statistics = context.log_path(source), log_schema(statement).json(), log_statistics(statement)
+        output = before.output.followed_by(path, run=run.run, epoch=run.epoch) if before is not None else None
+        if output is not None:
+            output.fit(schema, statistics=statistics)
+        else:
+            # Before the fence: its commit may be the one at which Delta cleans away old commits, and where they ended.
+            note_positions(context, source, run=run.run, epoch=run.epoch)
+            fault("ingest.after_first_note")
+            output = JobOutput.open(
+                context.warehouse,
+                path,
+                schema,
+                job=spec.job,
+                run=run.run,
+                epoch=run.epoch,
+                partition_by=(BUCKET,),
+                statistics=statistics,
+            )
         states = read_positions(context.warehouse, context.metastore, snapshot, source).states
         stored = snapshot.states(ingest_fragment(source.id))
         asked = still_asked(kind, spec.splits, states, upstream)
@@ -276,6 +290,7 @@ class Ingest:
         )
         job._start_query(opening.stream({split: states[split] for split in spec.splits}))
         opening.end()
+        job.session = opening.session
         return job
 
     def _start_query(self, records: DataFrame) -> None:
@@ -285,6 +300,8 @@ class Ingest:
         self._remove_old_checkpoints()
         # Hadoop runs a process for each folder that it makes, without its native library.
         self.context.warehouse.make_folders(*(f"{self.checkpoint}/{name}" for name in _CHECKPOINT_FOLDERS))
+        # As Spark writes it where there is none, which takes a process more.
+        self.context.warehouse.write_text(f"{self.checkpoint}/metadata", f'{{"id":"{uuid.uuid4()}"}}')
         beginning = self.kind.beginning(self.positions)
         if beginning is not None:
             self.context.warehouse.write_text(f"{self.checkpoint}/sources/0/0", beginning)

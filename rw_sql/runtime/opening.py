@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import FetchingConnector
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState
     from rw_sql.runtime.context import Context
@@ -23,13 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Opening:
-    """The stream of one run of a reader, and what fetches its small batches. Used by one thread."""
+    """The stream of one run of a reader, and what fetches its small batches. Used by one thread.
+
+    ``session`` is the one that the reader's last run in this process had, and then this run's own; None before that.
+    """
 
     context: Context
     statement: CreateSource
     kind: Connector
     options: Mapping[str, str]
     max_records: int
+    session: SparkSession | None = None
     fetcher: RecordFetcher | None = field(init=False)
     _begun: tuple[Mapping[str, SplitState], Future[DataFrame]] | None = None
 
@@ -44,6 +49,7 @@ class Opening:
         """Begins to open the stream at where the reader will probably start."""
         if states and self.fetcher is not None:
             self._begun = (states, prepare(lambda: self._open(states), "opening"))
+            prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
         """The stream from these positions on: the one that was begun, where it is from the same."""
@@ -69,8 +75,10 @@ class Opening:
         return any(column.kind == "header" for column in self.statement.include)
 
     def _open(self, states: Mapping[str, SplitState]) -> DataFrame:
+        sessions, packages = self.context.sessions, self.kind.spark_packages()
+        self.session = sessions.new(packages) if self.session is None else sessions.again(self.session, packages)
         return self.kind.read_stream(
-            self.context.sessions.new(self.kind.spark_packages()),
+            self.session,
             self.options,
             states,
             max_records=self.max_records,

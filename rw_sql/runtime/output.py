@@ -2,7 +2,8 @@
 
 The fence: one stable application id per job, versions ``run × 2³² + batch``. A start commits an empty append with its
 run's version 0, so that whatever an older run still appends is refused here, and skipped by Spark. (Delta protocol,
-"Transaction Identifiers".)
+"Transaction Identifiers".) A run that comes right after one of the same process, of which nothing is under way, needs
+none: its first batch is refused where anybody but that run has committed since.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class JobOutput:
 
     ``done`` is the newest batch of the generation that earlier runs wrote, -1 where they wrote none. ``lives`` are what
     a reader's commits say of the splits they name. ``ranges`` are what the batch under way read, where it is not told
-    with its rows.
+    with its rows. ``follows`` is the table's transaction version that a run without a fence came upon.
     """
 
     warehouse: Warehouse
@@ -84,6 +85,7 @@ class JobOutput:
     generation: int
     table: DeltaTable
     done: int = -1
+    follows: int | None = None
     lives: Mapping[str, Life] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     checksums: VersionChecksums = field(init=False)
@@ -121,13 +123,7 @@ class JobOutput:
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
         output._fence(first_rows)
-        output._add_columns(Schema.from_json(spark_schema))
-        settings = dict(TABLE_SETTINGS)
-        if has_change_feed:
-            settings[CHANGE_FEED] = "true"
-        if statistics:
-            settings[STATISTICS] = ",".join(statistics)
-        output._set(settings)
+        output.fit(spark_schema, has_change_feed=has_change_feed, statistics=statistics)
         return output
 
     @staticmethod
@@ -138,6 +134,47 @@ class JobOutput:
         )
         output._fence()
         return output
+
+    def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
+        """The output of the job's next run, without a fence, once nothing of this one commits any more.
+
+        What keeps earlier runs out keeps them out until that run's first batch, which is refused where another run
+        has come between. None where anything was committed meanwhile, a run was claimed or the table is another: a
+        fence is needed then. This output must not be used any more.
+        """
+        if path != self.path or run != self.run + 1:
+            return None
+        known = self.table.version()
+        self.table.update_incremental()
+        seen = self.table.transaction_version(self.job)
+        if self.table.version() != known or not self._is_own(seen):
+            return None
+        output = JobOutput(
+            warehouse=self.warehouse,
+            path=path,
+            job=self.job,
+            run=run,
+            epoch=epoch,
+            generation=self.generation,
+            table=self.table,
+            follows=seen,
+        )
+        output.checksums = self.checksums
+        return output
+
+    def fit(self, spark_schema: str, *, has_change_feed: bool = False, statistics: Sequence[str] = ()) -> None:
+        """Gives the table the columns and settings that it lacks, as :meth:`open` says."""
+        self._add_columns(Schema.from_json(spark_schema))
+        settings = dict(TABLE_SETTINGS)
+        if has_change_feed:
+            settings[CHANGE_FEED] = "true"
+        if statistics:
+            settings[STATISTICS] = ",".join(statistics)
+        self._set(settings)
+
+    def _is_own(self, seen: int | None) -> bool:
+        """Whether a transaction version is this run's, or the one it came upon."""
+        return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
 
     def _add_columns(self, schema: Schema) -> None:
         """Gives the table columns that were added since it was made; its rows have NULL in them."""
@@ -224,7 +261,7 @@ class JobOutput:
     def _require_turn(self, version: int) -> None:
         self.table.update_incremental()
         seen = self.table.transaction_version(self.job)
-        if seen is None or seen >> _RUN_SHIFT != self.run or seen >= version:
+        if not self._is_own(seen) or seen is None or seen >= version:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def _require_written(self, version: int) -> None:
@@ -251,8 +288,7 @@ class JobOutput:
     def require_own_run(self) -> None:
         """Brings the handle to the newest version. Raises FencedError where another run has taken over."""
         self.table.update_incremental()
-        seen = self.table.transaction_version(self.job)
-        if seen is None or seen >> _RUN_SHIFT != self.run:
+        if not self._is_own(self.table.transaction_version(self.job)):
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def require_turn(self, batch: int) -> None:

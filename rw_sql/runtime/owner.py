@@ -60,6 +60,10 @@ _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
 """How many operations a new owner asks after whose outcome the last one may not have written."""
 
+_TELL_SECONDS = 1.0
+"""How long the epochs of this process's own statements may be applied before others are told: statements come one after
+the other."""
+
 _MOST_DISCOVERIES = 4
 _INTERVAL = "refresh.interval.sec"
 
@@ -89,6 +93,7 @@ class Owner:
         self._reconciler: Reconciler | None = None
         self._stopping = threading.Event()
         self._told_epoch = -1
+        self._untold_since: float | None = None
         self._incomplete_since = 0.0
         self._incomplete_after: int | None = None
         self._has_warned = False
@@ -220,9 +225,16 @@ class Owner:
         if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
             self._complete_outcomes()
 
-    def _tell_applied(self, epoch: int) -> None:
+    def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
+        """Tells other processes, at once where one of them may wait for an epoch: those of this one have been told."""
         if epoch <= self._told_epoch:
             return
+        now = time.monotonic()
+        if not at_once and not self._is_asked_after(epoch):
+            self._untold_since = self._untold_since or now
+            if now - self._untold_since < _TELL_SECONDS:
+                return
+        self._untold_since = None
         fault("owner.before_applied")
         before = self._lease.applied_epoch if self._lease is not None else epoch
         if not self._renew(epoch):
@@ -239,6 +251,15 @@ class Owner:
         except (SqlError, OSError, DeltaError) as error:
             # What is left behind goes with the sweep after the next statement.
             logger.warning("what was dropped could not be removed yet: %s", error)
+
+    def _is_asked_after(self, epoch: int) -> bool:
+        """Whether another process waits for an epoch that was not told yet: for its own, or for a pause, since what it
+        does next may need a source that stands still."""
+        metastore = self._context.metastore
+        if not metastore.has_made(self._told_epoch, epoch):
+            return True
+        snapshot = metastore.snapshot()
+        return any(snapshot.object_epoch(pause.id) > self._told_epoch for pause in snapshot.all("pause"))
 
     def _complete_outcomes(self) -> None:
         """Says what came of the statements that did not wait for it."""
@@ -283,7 +304,8 @@ class Owner:
         try:
             if reconciler is not None:
                 reconciler.stop_all(is_owner=True)
-            if self._lease is not None:
+            if self._lease is not None and reconciler is not None:
+                self._tell_applied(reconciler.applied_epoch, at_once=True)
                 self._complete_outcomes()
             with self._lease_lock:
                 lease, self._lease = self._lease, None

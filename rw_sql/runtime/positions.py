@@ -87,14 +87,16 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
     """The epoch that the oldest run which may still commit to a source's log was started at; None before any run.
 
-    That is the run of the newest fence, since it has shut out all before it, and every run claimed after it.
+    That is the run of the newest commit, since it has shut out all before it, or one claimed after it. One that the
+    same process followed by another has ended.
     """
     runs = metastore.runtime.runs(ingest_fragment(source.id))
     if not runs:
         return None
     table = warehouse.data(source.id, source.generation)
     fenced = next((commit.run for _, commit in job_commits(warehouse, table)), 0)
-    return min((run.epoch for run in runs if run.run >= fenced), default=runs[-1].epoch)
+    newest_of = {run.owner: run for run in runs if run.run >= fenced}
+    return min((run.epoch for run in newest_of.values()), default=runs[-1].epoch)
 
 
 def read_positions_before(

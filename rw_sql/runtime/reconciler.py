@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from concurrent.futures import wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -60,6 +60,16 @@ WITHHELD = "stands still while a rewind point is made or a REWIND is carried out
 _LOOK_SECONDS = 0.2
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is left of a reader that was stopped: its query until that has ended, and the reader, for the next to go on
+    with what it has, where it ended in order a short while ago."""
+
+    query: Future[None]
+    reader: Ingest | None
+    since: float
+
+
 class Reconciler:
     """The jobs of one warehouse in the process that owns it."""
 
@@ -74,8 +84,8 @@ class Reconciler:
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
-        # What is left of stopped readers' queries, by their jobs.
-        self._endings: dict[str, Future[None]] = {}
+        # What is left of stopped readers, by their jobs.
+        self._endings: dict[str, Ending] = {}
         self._turn = threading.Lock()
         # Held while what is wanted of a job changes, and while it is decided to try it again later.
         self._deciding = threading.Lock()
@@ -114,6 +124,7 @@ class Reconciler:
             self._owed = withheld & wanted.keys()
         now = time.monotonic()
         self._let_rest(now)
+        self._let_go_of_readers(now)
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
@@ -172,6 +183,14 @@ class Reconciler:
             elif now - slot.quiet_since > REST_AFTER_SECONDS and slot.running.spec == spec:
                 slot.quiet_since = now
                 slot.work = run_in_background(partial(self._rest, slot, spec), slot.job_id)
+
+    def _let_go_of_readers(self, now: float) -> None:
+        """Forgets what stopped readers have, once it is likely that nobody moves their sources."""
+        for job_id, ending in list(self._endings.items()):
+            if ending.query.done() and now - ending.since > REST_AFTER_SECONDS:
+                with self._deciding:
+                    if self._endings.get(job_id) is ending:
+                        del self._endings[job_id]
 
     def _is_quiet(self, spec: ViewSpec) -> bool:
         """Whether none of a view's inputs is being written: its source is not read, its view or table rests."""
@@ -236,7 +255,7 @@ class Reconciler:
                 wanted = slot.wanted
             failures: list[Failure | None] = []
             self._try(slot, lambda: failures.append(running.failure()))
-            self._try(slot, partial(self._stop, slot, running))
+            self._try(slot, partial(self._stop, slot, running, is_sound=failures == [None]))
             slot.running = None
             if failures and (failure := failures[0]) is not None and running.spec == wanted:
                 slot.restarts += 1
@@ -251,9 +270,13 @@ class Reconciler:
         spec = wanted
 
         def start() -> None:
-            if (ending := self._endings.pop(slot.job_id, None)) is not None:
-                wait([ending])  # two queries of one name cannot be
-            slot.running = _start(self._context, spec)
+            before = None
+            with self._deciding:
+                ending = self._endings.pop(slot.job_id, None)
+            if ending is not None:
+                wait([ending.query])  # two queries of one name cannot be
+                before = ending.reader if ending.query.exception() is None else None
+            slot.running = _start(self._context, spec, before)
             slot.reason = None
 
         problem = self._try(slot, start)
@@ -262,14 +285,16 @@ class Reconciler:
         elif not self._hold_back(slot, spec, problem):
             slot.reason = None
 
-    def _stop(self, slot: JobSlot, running: Job) -> None:
+    def _stop(self, slot: JobSlot, running: Job, *, is_sound: bool) -> None:
         """Stops a job. What is left of the query of a source's reader that is paused ends beside what comes next."""
         if not isinstance(running, Ingest) or self._context.metastore.snapshot().get(slot.object_id) is None:
             running.stop()
             return
         end = running.let_go()
         if end is not None:
-            self._endings[slot.job_id] = run_in_background(end, f"{slot.job_id}-end")
+            query = run_in_background(end, f"{slot.job_id}-end")
+            reader = running if is_sound else None
+            self._endings[slot.job_id] = Ending(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
         """Lets a reader end its batch before it takes up splits that were found: it would begin it anew, and where new
@@ -393,7 +418,7 @@ class Reconciler:
             if slot.running is not None:
                 self._try(slot, slot.running.stop)
                 slot.running = None
-        wait(self._endings.values())
+        wait([ending.query for ending in self._endings.values()])
         if not is_owner:
             return
         self._context.metastore.runtime.write_job_status(
@@ -447,10 +472,10 @@ def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) 
     return frozenset(found)
 
 
-def _start(context: Context, spec: JobSpec) -> Job:
+def _start(context: Context, spec: JobSpec, before: Ingest | None = None) -> Job:
     match spec:
         case IngestSpec():
-            return Ingest.start(context, spec)
+            return Ingest.start(context, spec, before)
         case ViewSpec():
             return View.start(context, spec)
         case SinkSpec():

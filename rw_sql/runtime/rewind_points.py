@@ -112,12 +112,16 @@ def newest_change(snapshot: Snapshot, source: SourceRecord) -> int:
 
 
 def make_points(
-    context: Context, source: SourceRecord, records: Sequence[OperationRecord], is_over: Callable[[], bool]
+    context: Context,
+    source: SourceRecord,
+    records: Sequence[OperationRecord],
+    is_over: Callable[[], bool],
+    on_noted: Callable[[], object],
 ) -> None:
     """Makes one point for these operations, which met the same rows, or notes why there is none.
 
-    Its reader must have stopped. Waits for the source's readers as long as ``rewind_point_timeout`` says, or until
-    ``is_over``: then nothing is noted.
+    Its reader must have stopped; it may go on from ``on_noted`` on, while points that are too many are removed. Waits
+    for the source's readers as long as ``rewind_point_timeout`` says, or until ``is_over``: then nothing is noted.
     """
     snapshot = context.metastore.snapshot()
     deadline = time.monotonic() + milliseconds(snapshot, "rewind_point_timeout") / 1000
@@ -135,7 +139,8 @@ def make_points(
         fault("rewind_point.before_note")
         context.metastore.runtime.write_rewind_points(made)
         fault("rewind_point.after_note")
-        prune_points(context, snapshot, source.id)
+        on_noted()
+        prune_points(context, context.metastore.snapshot(), source.id)
         return
 
 

@@ -89,7 +89,8 @@ class Rewinding:
             found.add(job)
             if job not in busy:
                 aim = tuple(record.epoch for record in records)
-                self._begin(source.id, aim, partial(make_points, self._context, source, records, self._stopping.is_set))
+                act = partial(make_points, self._context, source, records, self._stopping.is_set, self._wake)
+                self._begin(source.id, aim, act)
         for rewind in pending:
             jobs = rewind_jobs(snapshot, rewind)
             owed.update(jobs)

@@ -125,11 +125,20 @@ class SparkSessions:
         session = self.spark.newSession()
         for key, value in self._settings.items():
             session.conf.set(key, value)
+        self._set_delay(session)
+        return session
+
+    def again(self, session: SparkSession, packages: Iterable[str] = ()) -> SparkSession:
+        """A session that :meth:`new` gave, for the next run of the job that it was for; else as that."""
+        self.load(packages)
+        self._set_delay(session)
+        return session
+
+    def _set_delay(self, session: SparkSession) -> None:
         java: Any = self.spark
         running = java._jsparkSession.sharedState().activeStreamingQueries().size()
         least_ms = java._jsparkSession.sessionState().conf().streamingPollingDelay()
         session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running, least_ms)}ms")
-        return session
 
     def load(self, packages: Iterable[str]) -> None:
         """Adds the jars once, and makes them visible to the calling thread.

@@ -194,16 +194,18 @@ class World:
 
     def history_ground(self, source_id: int) -> Positions:
         """Where a source's reader stands, and what its log holds of what it has read."""
-        stands = self.positions(source_id)
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
-            return stands
+            return Positions()
         warehouse = self._context.warehouse
+        # Before the positions: a run that may still commit behind them is known then, even if it ends meanwhile.
+        reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
+        stands = self.positions(source_id)
         return replace(
             stands,
             pieces=held_pieces(warehouse, source),
             is_trimmed=read_ranges(warehouse, source).trimmed is not None,
-            reader_epoch=oldest_reader_epoch(warehouse, self._context.metastore, source),
+            reader_epoch=reader_epoch,
         )
 
     def _watermarks(self, view_ids: tuple[int, ...]) -> dict[int, int]:

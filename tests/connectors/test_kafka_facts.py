@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.connectors import kafka_peek
 from rw_sql.connectors.base import GroupOffsets
 from rw_sql.connectors.datagen import DatagenConnector
 from rw_sql.connectors.kafka import KafkaConnector
@@ -94,6 +95,26 @@ def test_topics_whose_offsets_count_records_and_those_whose_do_not(broker: Broke
     producer.commit_transaction(30)
     topics = f"{plain},{compacted},{marked},{empty}"
     assert KAFKA.sparse_topics(options(broker, topics)) == {compacted: "compacted", marked: "transactional"}
+
+
+@pytest.mark.kafka
+def test_the_same_offsets_are_looked_at_once(
+    broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Any] = []
+    look = kafka_peek._topics_with_holes
+
+    def counted(*given: Any, **named: Any) -> frozenset[str]:
+        looks.append(named["ends"])
+        return look(*given, **named)
+
+    monkeypatch.setattr(kafka_peek, "_topics_with_holes", counted)
+    create_topic(broker.bootstrap, topic_name, 1)
+    for records in (3, 1):
+        put(broker, topic_name, records)
+        for _ in range(2):
+            assert KAFKA.sparse_topics(options(broker, topic_name)) == {}
+    assert looks == [{(topic_name, 0): 3}, {(topic_name, 0): 4}]
 
 
 @pytest.mark.kafka

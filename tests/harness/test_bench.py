@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +14,7 @@ from deltalake import write_deltalake
 
 from bench.harness import Case, NotRunError, Outcome, Pair, find_cases, joined, measure, together
 from bench.plot import plot
-from bench.report import BEGIN, END, verdict, write_json, write_page
+from bench.report import BEGIN, END, known_rounds, verdict, write_json, write_page
 from bench.streaming import Watched, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +58,13 @@ def test_the_verdict(goal: float, is_more_better: bool, has_peer: bool, met: boo
     assert outcome.is_met is met
 
 
+def test_a_figure_may_be_asked_for_without_a_goal() -> None:
+    (outcome,) = measure([replace(case(1.0, []), goal=None)])
+    assert outcome.is_met is None
+    assert (outcome.goal, verdict(outcome.as_json())) == ("–", "no goal")
+    assert outcome.as_json()["share"] is None
+
+
 def test_a_peer_that_is_not_there_counts_neither_way() -> None:
     @contextmanager
     def opened() -> Iterator[Pair]:
@@ -80,10 +89,37 @@ def test_the_page_keeps_the_words_around_its_table(tmp_path: Path) -> None:
 
 def test_results_of_other_cases_stay(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
-    file.write_text('{"other": {"ratio": 1}}')
-    write_json([Outcome(case=case(1.0, []), ours=(1.0,), peer=(2.0,))], file)
-    assert '"other"' in file.read_text()
-    assert '"c"' in file.read_text()
+    file.write_text('{"other": {"ratio": 1}, "gone": {"ratio": 1}}')
+    known = write_json([Outcome(case=case(1.0, []), ours=(1.0,), peer=(2.0,))], file, {"other", "c"})
+    assert set(known) == set(json.loads(file.read_text())) == {"other", "c"}
+
+
+def test_a_run_may_count_as_one_more_round_of_those_before(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    first, second = (Outcome(case=case(0.6, []), ours=(ours,), peer=(2.0,)) for ours in (1.0, 1.26))
+    assert known_rounds(file) == {}
+    write_json([first], file, {"c"})
+    third = second.after(known_rounds(file)["c"])
+    assert [one.reached for one in third.rounds] == [0.5, 0.63]
+    assert third.drift == pytest.approx(0.115, abs=0.001)
+    assert (second.is_met, third.is_met) == (False, True)
+    write_json([third], file, {"c"})
+    assert len(known_rounds(file)["c"]) == 2
+
+
+@pytest.mark.parametrize(("unit", "drift"), [("ms", 0.0), ("bytes", 1.0)])
+def test_a_bare_time_is_compared_from_round_to_round_by_the_yardstick(unit: str, drift: float) -> None:
+    alone = replace(case(5.0, [], has_peer=False), unit=unit)
+    rounds = [Outcome(case=alone, ours=(at,), beside=(at * 3,)) for at in (1.0, 2.0)]
+    outcome = joined(rounds[:1] * 2 + rounds[1:])
+    assert outcome.drift == drift
+    assert outcome.is_met is (drift == 0.0)
+
+
+def test_the_yardstick_is_measured_beside_each_run() -> None:
+    (outcome,) = measure([case(0.6, [])])
+    assert len(outcome.beside) == 5
+    assert min(outcome.beside) > 0
 
 
 def test_every_case_is_found_and_the_page_has_its_marks() -> None:
@@ -130,7 +166,7 @@ def test_a_figure_that_does_not_stay_is_not_met() -> None:
     assert joined(rounds[:1]).drift is None
     assert joined([rounds[0], Outcome(case=case, failed="no broker")]).is_met is False
     outcome = joined(rounds)
-    assert outcome.rounds == (0.5, 0.5, 0.65)
+    assert [one.reached for one in outcome.rounds] == [0.5, 0.5, 0.65]
     assert outcome.drift == pytest.approx(0.3)
     assert outcome.is_met is False
     assert len(outcome.ours) == 15

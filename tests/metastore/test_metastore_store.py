@@ -284,6 +284,29 @@ def test_threads_that_commit_at_once_all_get_their_own_epoch(metastore: Metastor
     assert len(metastore.snapshot().all("source")) == 20
 
 
+def test_who_waits_for_a_commit_hears_of_it_before_the_projections(metastore: Metastore, make: Make) -> None:
+    heard = []
+
+    def hear() -> None:
+        projected = metastore._projections["objects"].transaction("projected")
+        heard.append((metastore.snapshot().epoch, projected))
+
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot(), on_append=hear)
+    assert heard == [(1, 0)]
+    assert metastore._projections["objects"].transaction("projected") == 1
+
+
+def test_it_knows_which_epochs_it_made(metastore: Metastore, warehouse: str, make: Make) -> None:
+    other = Metastore.open(warehouse)
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    other.commit(make.source_with_splits(2, "others", 1), based_on=other.snapshot())
+    metastore.commit(make.source_with_splits(3, "more", 1), based_on=metastore.snapshot())
+    assert [metastore.has_made(at, at + 1) for at in range(3)] == [True, False, True]
+    assert not metastore.has_made(-1, 1)
+    assert not metastore.has_made(0, 3)
+    assert metastore.has_made(3, 3)
+
+
 def test_a_warehouse_given_as_a_uri_of_a_file_is_the_same_one(metastore: Metastore, warehouse: str, make: Make) -> None:
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     assert Metastore.open(f"file://{warehouse}").snapshot().epoch == 1

@@ -39,11 +39,13 @@ class _Kafka:
         return at
 
 
-def opening_of(kind: _Kafka) -> Opening:
-    sessions = SimpleNamespace(new=lambda packages: None, load=lambda packages: None)
+def opening_of(kind: _Kafka, session: str | None = None) -> Opening:
+    sessions = SimpleNamespace(
+        new=lambda packages: "new", again=lambda before, packages: f"{before} again", load=lambda packages: None
+    )
     context: Any = SimpleNamespace(sessions=sessions)
     statement: Any = STATEMENT
-    return Opening(context, statement, kind, OPTIONS, max_records=1)  # type: ignore[arg-type]
+    return Opening(context, statement, kind, OPTIONS, max_records=1, session=session)  # type: ignore[arg-type]
 
 
 def states(offset: int) -> dict[str, SplitState]:
@@ -84,3 +86,19 @@ def test_why_it_cannot_be_opened_is_heard_by_who_asks_for_it() -> None:
     opening.abandon()
     assert opening.fetcher is not None
     assert opening.fetcher.fetch({"t:0": (0, 1)}) is None
+
+
+@pytest.mark.parametrize(("before", "now"), [(None, "new"), ("last", "last again")])
+def test_the_session_of_the_last_run_is_used_again(before: str | None, now: str) -> None:
+    opening = opening_of(_Kafka(), before)
+    opening.stream(states(0))
+    assert opening.session == now
+
+
+def test_a_fetcher_that_cannot_connect_says_nothing() -> None:
+    fetcher = _Kafka().fetcher(OPTIONS)
+    fetcher.connect(())
+    fetcher.connect(("t:0",))
+    fetcher.close()
+    fetcher.connect(("t:0",))
+    assert fetcher.fetch({"t:0": (0, 1)}) is None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
+from rw_sql.metastore.records import Operation, ParameterRecord, PauseRecord, PutObject
 from rw_sql.runtime import owner as module
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED, Owner
@@ -78,6 +78,62 @@ def test_what_cannot_be_swept_holds_up_nobody(context: Context, owner: Owner, mo
     for _ in range(2):
         assert owner.wait_applied(commit(context), WAIT_SECONDS)
     assert owner.why_ended is None
+
+
+def test_others_are_told_of_their_epochs_at_once_and_of_ours_later(
+    context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> int:
+        lease = context.metastore.runtime.lease()
+        assert lease is not None
+        return lease.applied_epoch
+
+    monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
+    owner.start()
+    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    ours = commit(context)
+    assert owner.wait_applied(ours, WAIT_SECONDS)
+    wait_until(lambda: owner._untold_since is not None, "it puts it off")
+    assert told() == 0
+    other = Context(
+        warehouse=context.warehouse,
+        metastore=Metastore.open(context.warehouse.uri),
+        sessions=context.sessions,
+        owner="other",
+    )
+    theirs = commit(other)
+    wait_until(lambda: told() == theirs, "another process is told")
+    commit(context)
+    wait_until(lambda: owner._untold_since is not None, "it puts it off again")
+    monkeypatch.setattr(module, "_TELL_SECONDS", 0.0)
+    wait_until(lambda: told() == theirs + 1, "it is told in the end")
+
+
+def test_a_pause_of_ours_is_told_at_once(context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
+    owner.start()
+    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    snapshot = context.metastore.snapshot()
+    pause = PutObject(record=PauseRecord(id=snapshot.next_id, name="all", source_id=None))
+    operation = Operation(kind="PAUSE", statement="", objects=(), changes=(pause,))
+    epoch = context.metastore.commit(operation, based_on=snapshot).epoch
+    wait_until(lambda: owner._told_epoch == epoch, "another process may move what stands still")
+
+
+def test_what_is_left_to_tell_is_told_when_it_ends(
+    context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[int] = []
+    monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "sweep", lambda _, epoch: swept.append(epoch))
+    owner.start()
+    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    epoch = commit(context)
+    assert owner.wait_applied(epoch, WAIT_SECONDS)
+    owner.stop()
+    lease = context.metastore.runtime.lease()
+    assert lease is not None
+    assert (lease.applied_epoch, lease.is_released, swept[-1]) == (epoch, True, epoch)
 
 
 def test_the_outcome_of_who_did_not_wait_is_completed(context: Context, owner: Owner) -> None:

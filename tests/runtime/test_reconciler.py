@@ -19,7 +19,9 @@ from rw_sql.plan.lower_undo import DISCOVERY
 from rw_sql.runtime import job_slot
 from rw_sql.runtime import reconciler as module
 from rw_sql.runtime.discovered import only_adds_splits, was_discovered
+from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import BatchGate, Failure, StalledError
+from rw_sql.runtime.reconciler import Ending
 from tests.runtime.jobs import WAIT_SECONDS, Jobs, wait_until
 
 if TYPE_CHECKING:
@@ -146,9 +148,9 @@ def test_a_job_that_is_begun_again_and_not_wanted_at_once_is_stopped(
     may_start = threading.Event()
     start = module._start
 
-    def slowly(context: Context, spec: JobSpec) -> Any:
+    def slowly(context: Context, spec: JobSpec, before: Any) -> Any:
         assert may_start.wait(WAIT_SECONDS)
-        return start(context, spec)
+        return start(context, spec, before)
 
     monkeypatch.setattr(module, "_start", slowly)
     jobs.commit(PutObject(record=view))
@@ -256,12 +258,60 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
 def test_a_job_starts_once_what_is_left_of_its_last_query_has_ended(jobs: Jobs) -> None:
     ending: Future[None] = Future()
     record = jobs.put_view("v")
-    jobs.reconciler._endings[f"mv-{record.id}"] = ending
+    jobs.reconciler._endings[f"mv-{record.id}"] = Ending(query=ending, reader=None, since=time.monotonic())
     jobs.reconciler.reconcile()
     wait_until(lambda: not jobs.reconciler._endings, "it is about to start")
     assert not jobs.starts
     ending.set_result(None)
     wait_until(lambda: bool(jobs.starts), "it starts")
+
+
+@pytest.mark.parametrize("is_recent", [True, False])
+def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, is_recent: bool
+) -> None:
+    ended: Future[None] = Future()
+    ended.set_result(None)
+    left: Any = SimpleNamespace()
+    since = time.monotonic() - (0 if is_recent else module.REST_AFTER_SECONDS + 1)
+    jobs.reconciler._endings["mv-1"] = Ending(query=ended, reader=left, since=since)
+    jobs.reconciler.reconcile()
+    assert ("mv-1" in jobs.reconciler._endings) is is_recent
+    jobs.put_view("v")
+    jobs.reach(lambda: bool(jobs.starts), "it starts")
+    assert jobs.followed == [left if is_recent else None]
+    assert not jobs.reconciler._endings
+
+
+def test_a_reader_whose_query_did_not_end_in_order_is_not_gone_on_with(jobs: Jobs) -> None:
+    failed: Future[None] = Future()
+    failed.set_exception(TimeoutError("its thread did not end"))
+    left: Any = SimpleNamespace()
+    jobs.reconciler._endings["mv-1"] = Ending(query=failed, reader=left, since=time.monotonic())
+    jobs.put_view("v")
+    jobs.reach(lambda: bool(jobs.starts), "it starts")
+    assert jobs.followed == [None]
+
+
+def test_what_a_stopped_reader_has_is_kept_while_its_query_ends(jobs: Jobs) -> None:
+    ending: Future[None] = Future()
+    jobs.reconciler._endings["ingest-7"] = Ending(query=ending, reader=None, since=-1e9)
+    jobs.reconciler.reconcile()
+    assert "ingest-7" in jobs.reconciler._endings
+    ending.set_result(None)
+    jobs.reconciler.reconcile()
+    assert not jobs.reconciler._endings
+
+
+@pytest.mark.parametrize("problem", [None, Failure(reason="it broke")])
+def test_only_a_reader_that_ended_in_order_is_gone_on_with(jobs: Jobs, problem: Failure | None) -> None:
+    running = Ingest.__new__(Ingest)
+    slot = job_slot.JobSlot(job_id="ingest-1", object_id=jobs.put_view("v").id)
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patched:
+        patched.setattr(Ingest, "let_go", lambda _: lambda: None)
+        jobs.reconciler._stop(slot, running, is_sound=problem is None)
+    assert jobs.reconciler._endings["ingest-1"].reader is (running if problem is None else None)
 
 
 def test_only_a_discovery_waits(jobs: Jobs) -> None:

@@ -165,7 +165,7 @@ def test_a_point_whose_making_is_killed_is_made_by_the_next_owner(
     assert [record.epoch for record in wanted] == [operation]
     faults.arm(point)
     with pytest.raises(Killed):
-        make_points(mini.context, mini.source, wanted, lambda: False)
+        make_points(mini.context, mini.source, wanted, lambda: False, lambda: None)
     faults.arm("")
     mini.settle()
     mini.run("RESUME SOURCE s")
