@@ -290,8 +290,12 @@ class Child:
             if line.startswith("> "):
                 return line[2:].rstrip("\n")
         ended = self.process.wait()
+        raise RuntimeError(f"the process ended with {ended}: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of what it said on its standard error so far."""
         self.errors.seek(0)
-        raise RuntimeError(f"the process ended with {ended}: {self.errors.read()[-2000:]}")
+        return self.errors.read()[-2000:]
 
     def halt(self) -> None:
         """Lets it and its JVM stand still until :meth:`go_on`."""
