@@ -12,7 +12,7 @@ from bench.harness import Case, Pair
 from bench.streaming import COLUMNS, SETTINGS, SPARK_COLUMNS, fill, flights_broker
 
 PARTITIONS = 2
-_FEWER_TOPIC, _FEWER = "fewer", 1_000_000
+_FEWER_TOPIC, _FEWER = "fewer", 500_000
 
 
 def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from subprocess import Popen
 from typing import Any
 
-from bench.flink import CONNECTOR, FLINK, flink_cluster
+from bench.flink import CONNECTOR, FLINK, flink_cluster, installed_flink
 from bench.harness import Case, NotRunError, Pair
 from bench.streaming import (
     BOTH,
@@ -38,8 +40,11 @@ from bench.streaming import (
 TOPICS = ("flights", "flights2")
 HISTORY = 1_000_000
 _FEW = 1_000
-_REST_SECONDS = 1.0
-_WARM_UPS = 5
+_REST_SECONDS = 0.5
+_WARM_UPS = 4
+_IN_A_RUN = 3
+"""Moves of which a run is the median: what one of Flink's waits for, its next checkpoint, comes by chance."""
+
 _OURS, _RESTART, _AGAIN = "ours", "downtime_restart", "downtime_again"
 _FLINK, _FLINK_REPEATS = "downtime_flink", "downtime_flink_at_least_once"
 _ONCE, _AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -249,6 +254,27 @@ def _flink_side(bootstrap: str, folder: Path, guarantee: str) -> Iterator[_Side]
         yield _Side(move=move, processes=(job.process, *cluster.processes))
 
 
+def _flink_sides(opened: ExitStack, bootstrap: str, folder: Path, not_run: dict[str, str]) -> dict[str, _Side]:
+    """Those of Flink's that there are, by the names of their cases, made at the same time; of others why not."""
+    flinks: dict[str, _Side] = {}
+    try:
+        installed_flink()
+    except NotRunError as error:
+        not_run.update(dict.fromkeys(_GUARANTEES, str(error)))
+        return flinks
+    with ThreadPoolExecutor() as pool:
+        made = {
+            name: pool.submit(opened.enter_context, _flink_side(bootstrap, folder, guarantee))
+            for name, guarantee in _GUARANTEES.items()
+        }
+    for name, side in made.items():
+        try:
+            flinks[name] = side.result()
+        except NotRunError as error:
+            not_run[name] = str(error)
+    return flinks
+
+
 def _take(rows: Any, count: int, job: Child) -> None:
     """Waits for so many records more. Raises NotRunError where they do not come."""
     deadline = time.perf_counter() + 120
@@ -273,50 +299,48 @@ def _open() -> Iterator[Pair]:
             name: opened.enter_context(child("bench.cases.downtime", side, bootstrap, str(folder / side), str(HISTORY)))
             for name, side in ((_OURS, "move"), (_RESTART, "restart"), (_AGAIN, "again"))
         }
-        flinks: dict[str, _Side] = {}
-        not_run = {}
-        for name, guarantee in _GUARANTEES.items():
-            try:
-                flinks[name] = opened.enter_context(_flink_side(bootstrap, folder, guarantee))
-            except NotRunError as error:
-                not_run[name] = str(error)
+        not_run: dict[str, str] = {}
+        flinks = _flink_sides(opened, bootstrap, folder, not_run)
         # They have read the history at the same time, while Flink's jobs were made.
         for process in processes.values():
             assert process.hear() == "ready"
         sides = {name: _side_of(process) for name, process in processes.items()} | flinks
 
-        def moved(*names: str) -> Mapping[str, float]:
-            """The moves of these, as far as they can be made; Flink's may fail without the others."""
-            took: dict[str, float] = {}
-            for name in names:
-                try:
-                    took[name] = _measured(sides, name)
-                except NotRunError as error:
-                    if name not in flinks:
-                        raise
-                    not_run[name] = str(error)
-                    del sides[name]
-            return took
+        def moved(moves: int) -> Mapping[str, float]:
+            """So many moves of each but the long one, in turn: medians. Flink's may fail without the others."""
+            took: dict[str, list[float]] = {name: [] for name in sides if name != _AGAIN}
+            for _ in range(moves):
+                for name, found in took.items():
+                    if name not in sides:
+                        continue
+                    try:
+                        found.append(_measured(sides, name))
+                    except NotRunError as error:
+                        if name not in flinks:
+                            raise
+                        not_run[name] = str(error)
+                        del sides[name]
+            return {name: median(found) for name, found in took.items() if name in sides}
 
-        def warm_up() -> None:
-            for _ in range(_WARM_UPS):
-                # The one that is left out has read all of the history already, and reads it again each time.
-                moved(*(name for name in sides if name != _AGAIN))
+        beside: Mapping[str, float] = {}
 
-        def peers() -> tuple[str, ...]:
-            return tuple(name for name in sides if name != _OURS)
+        def ours() -> Mapping[str, float]:
+            nonlocal beside
+            beside = moved(_IN_A_RUN)
+            return dict.fromkeys((name for name in sides if name != _OURS), beside[_OURS])
 
         yield Pair(
-            ours=lambda: dict.fromkeys(peers(), _measured(sides, _OURS)),
-            peer=lambda: moved(*peers()),
-            warm_up=warm_up,
+            ours=ours,
+            peer=lambda: {**beside, _AGAIN: _measured(sides, _AGAIN)},
+            # The long one has read all of the history already, and reads it again each time.
+            warm_up=lambda: moved(_WARM_UPS),
             not_run=not_run,
             settings={
                 "records": f"{HISTORY:,} in a topic of one partition, {_FEW:,} in the other; Flink's have "
                 f"{_FEW:,} each",
                 "both": f"{BOTH}; no trigger interval; all are there, rest {_REST_SECONDS:g} s, and stand still "
                 f"while another is measured (but for the long one, beside which only the bare query does); {_WARM_UPS} "
-                "moves beforehand",
+                f"moves beforehand; a run is the median of {_IN_A_RUN} moves, all sides in turn (of the long one, one)",
                 "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row in its "
                 "Delta table, where it is once",
                 "peer, restart": "stop the query and start one at the other topic's last record; to its row",

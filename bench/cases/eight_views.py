@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from bench.streaming import MeasuredBroker
 
 PARTITIONS = 4
-RECORDS = 400_000
-_FEWER = 200_000
+RECORDS = 200_000
+_FEWER = 100_000
 CPU, BYTES, SECONDS = "eight_views_cpu", "eight_views_bytes", "eight_views_seconds"
 
 ROWS = {

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bench.harness import Case, NotRunError, Pair
 from bench.streaming import (
     BOTH,
     COLUMNS,
     SETTINGS,
+    Child,
     Watched,
     bare_flights,
     bare_session,
@@ -28,8 +31,13 @@ from bench.streaming import (
     wait_until,
 )
 
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
 PER_SECOND = 1_000
-SECONDS = 6
+SECONDS = 6.0
+_WARM_UP_SECONDS = 3.0
+_FIRST = 1_000
 _STEP = 0.005
 _LONGEST = 60.0
 _QUERY = "SELECT carrier, count(*) AS flights, sum(delay) AS delay FROM flights GROUP BY carrier"
@@ -62,68 +70,73 @@ def _bare(bootstrap: str, topic: str, folder: str) -> None:
     sys.stdin.read()
 
 
-@contextmanager
-def _reading(side: str, bootstrap: str, folder: str) -> Iterator[Callable[[], list[float]]]:
-    """A process that shows a topic of its own; each call produces for SECONDS, and gives every record's age, sorted."""
-    from confluent_kafka import Producer
+@dataclass(slots=True)
+class _Side:
+    """A process that shows a topic of its own."""
 
-    from rw_sql.cli.kafka_topics import create_topic
+    name: str
+    topic: str
+    table: Watched
+    producer: Producer
+    shown: int = 0
 
-    topic = f"flights-{side}"
-    create_topic(bootstrap, topic, 2)
-    fill(bootstrap, topic, 1_000, 2)
-    place = f"{folder}/{side}"
-    table = Watched(f"{place}/data/2/1")
-    shown = 1_000
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    def shows_its_first(self, records: int) -> None:
+        """Waits until it shows so many, which are there already. Raises NotRunError where it does not."""
+        wait_until(lambda: self.table.sum_of("flights") == records, f"{self.name} shows nothing", seconds=_LONGEST)
+        self.shown = records
 
-    def ages() -> list[float]:
-        nonlocal shown
+    def ages(self, seconds: float) -> list[float]:
+        """Produces for so long, and gives every record's age, sorted."""
         produced: list[float] = []
         found: list[float] = []
-        first, started = shown, time.perf_counter()
-        while shown < first + PER_SECOND * SECONDS:
+        count = int(PER_SECOND * seconds)
+        first, started = self.shown, time.perf_counter()
+        while self.shown < first + count:
             now = time.perf_counter()
-            if now - started > SECONDS + _LONGEST:
-                raise NotRunError(f"{side} shows {shown} records, not {first + PER_SECOND * SECONDS}")
-            due = min(int((now - started) * PER_SECOND), PER_SECOND * SECONDS)
-            for number in range(len(produced), due):
-                producer.produce(topic, flight(number), partition=number % 2)
+            if now - started > seconds + _LONGEST:
+                raise NotRunError(f"{self.name} shows {self.shown} records, not {first + count}")
+            for number in range(len(produced), min(int((now - started) * PER_SECOND), count)):
+                self.producer.produce(self.topic, flight(number), partition=number % 2)
                 produced.append(now)
-            producer.poll(0)
-            seen, now = table.sum_of("flights"), time.perf_counter()
+            self.producer.poll(0)
+            seen, now = self.table.sum_of("flights"), time.perf_counter()
             # Of two partitions either may be ahead by a batch: taken as read in the order produced.
-            found.extend(now - produced[number] for number in range(shown - first, seen - first))
-            shown = seen
+            found.extend(now - produced[number] for number in range(self.shown - first, seen - first))
+            self.shown = seen
             time.sleep(_STEP)
         return sorted(found)
-
-    with child("bench.cases.freshness", side, bootstrap, topic, place) as process:
-        assert process.hear() == "ready"
-        wait_until(lambda: table.sum_of("flights") == shown, f"{side} shows nothing", seconds=_LONGEST)
-        yield ages
 
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    with (
-        flights_broker() as (bootstrap, folder),
-        _reading("bare", bootstrap, str(folder)) as bare,
-        _reading("ours", bootstrap, str(folder)) as ours,
-    ):
+    from confluent_kafka import Producer
 
-        def measured(ages: Callable[[], list[float]]) -> Callable[[], Mapping[str, float]]:
-            def figures() -> Mapping[str, float]:
-                found = ages()
-                return {name: found[int((len(found) - 1) * share)] * 1e3 for name, share in _SHARES.items()}
+    from rw_sql.cli.kafka_topics import create_topic
 
-            return figures
+    with flights_broker() as (bootstrap, folder), ExitStack() as opened:
+        sides: dict[str, _Side] = {}
+        processes: list[Child] = []
+        for name in ("bare", "ours"):
+            topic, place = f"flights-{name}", str(folder / name)
+            create_topic(bootstrap, topic, 2)
+            fill(bootstrap, topic, _FIRST, 2)
+            processes.append(opened.enter_context(child("bench.cases.freshness", name, bootstrap, topic, place)))
+            producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+            sides[name] = _Side(name, topic, Watched(f"{place}/data/2/1"), producer)
+        assert [process.hear() for process in processes] == ["ready", "ready"]
+        for side in sides.values():
+            side.shows_its_first(_FIRST)
+
+        def measured(name: str) -> Mapping[str, float]:
+            found = sides[name].ages(SECONDS)
+            return {case: found[int((len(found) - 1) * share)] * 1e3 for case, share in _SHARES.items()}
 
         yield Pair(
-            ours=measured(ours),
-            peer=measured(bare),
+            ours=lambda: measured("ours"),
+            peer=lambda: measured("bare"),
+            warm_up=lambda: [side.ages(_WARM_UP_SECONDS) for side in sides.values()],
             settings={
-                "records": f"{PER_SECOND:,} a second for {SECONDS} s, 2 partitions",
+                "records": f"{PER_SECOND:,} a second for {SECONDS:g} s, 2 partitions",
                 "both": f"{BOTH}; no trigger interval; the other side runs too, with nothing to read",
                 "ours": "a source and a view of groups",
                 "peer": "one query, from_json, the same groups by MERGE into Delta",

@@ -30,7 +30,7 @@ from bench.streaming import (
 
 RECORDS = 5_000_000
 PARTITIONS = 4
-_FEWER = 1_000_000
+_FEWER = 500_000
 
 
 def _wait(table: Watched, records: int) -> None:

@@ -1,4 +1,4 @@
-"""A source of very many small files: listing 100,000, and reading all of 10,000."""
+"""A source of very many small files: listing 100,000, and reading all of 5,000."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from time import perf_counter, sleep
 from bench.harness import Case, Pair
 
 FILES = 100_000
-_READ = 10_000
+_READ = 5_000
 PER_FOLDER = 100
 _SETTINGS = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
 
@@ -118,7 +118,7 @@ CASES = (
     ),
     Case(
         name="many_files_read",
-        title="10,000 files of one line, from CREATE SOURCE until all are in a view",
+        title="5,000 files of one line, from CREATE SOURCE until all are in a view",
         peer="",
         unit="files/s",
         goal=500,
