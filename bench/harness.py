@@ -122,12 +122,13 @@ class Outcome:
 
     @property
     def drift(self) -> float | None:
-        """How far the rounds' medians lie from their own median at most; None where there was one round."""
+        """How far the rounds' medians lie from their own median at most; None where there was one round.
+
+        A bare time may follow the machine: it stays where it does itself, or where its ratio to the yardstick's does.
+        """
         if len(self.rounds) < 2:
             return None
-        found = [one.steady for one in self.rounds]
-        middle = median(found)
-        return max(abs(one - middle) / middle for one in found)
+        return min(_drift([one.reached for one in self.rounds]), _drift([one.steady for one in self.rounds]))
 
     @property
     def is_met(self) -> bool | None:
@@ -185,6 +186,11 @@ class Outcome:
         if self.reached is None or self.case.goal is None:
             return None
         return self.case.goal / self.reached if self.case.is_more_better else self.reached / self.case.goal
+
+
+def _drift(found: Sequence[float]) -> float:
+    middle = median(found)
+    return max(abs(one - middle) / middle for one in found)
 
 
 def _summary(values: tuple[float, ...]) -> dict[str, float]:

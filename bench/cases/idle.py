@@ -93,15 +93,14 @@ def _open() -> Iterator[Pair]:
         sides: dict[str, Child] = {}
         held: dict[str, float] = {}
         made: dict[str, float] = {}
-        # Two at once, then the one that does the most: it would be in the way of the others.
-        for together in (("paused", "bare"), ("idle",)):
-            for side in together:
-                sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
-            for side in together:
-                held[side] = float(sides[side].hear()) / 1e6
-                made[side] = time.monotonic()
-            # Has nothing to do but to ask the broker, and no lease to keep.
-            sides["bare"].halt()
+        # One after the other, the one that does the least first: they would be in each other's way.
+        for side in ("paused", "bare", "idle"):
+            if side == "idle":
+                # Has nothing to do but to ask the broker, and no lease to keep.
+                sides["bare"].halt()
+            sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
+            held[side] = float(sides[side].hear()) / 1e6
+            made[side] = time.monotonic()
         sides["bare"].go_on()
         rests_at = max(made["paused"] + _REST_SECONDS, made["idle"] + _SETTLE_SECONDS)
         time.sleep(max(rests_at - time.monotonic(), 0.0))

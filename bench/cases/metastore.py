@@ -175,11 +175,14 @@ def _lease(heartbeat: int) -> Lease:
 _RUNS = 15
 """Of a bare time more than of a ratio, whose sides a slow second meets alike."""
 
+_OF_SHORT_RUNS = 45
+
 
 def _case(
     name: str, title: str, goal: float, opened: Callable[[], AbstractContextManager[Pair]], *, unit: str = "ms"
 ) -> Case:
-    return Case(name=name, title=title, peer="", unit=unit, goal=goal, open=opened, is_quick=True, runs=_RUNS)
+    runs = _OF_SHORT_RUNS if opened is _open_many_splits else _RUNS
+    return Case(name=name, title=title, peer="", unit=unit, goal=goal, open=opened, is_quick=True, runs=runs)
 
 
 CASES = (

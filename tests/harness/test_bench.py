@@ -107,6 +107,12 @@ def test_a_run_may_count_as_one_more_round_of_those_before(tmp_path: Path) -> No
     assert len(known_rounds(file)["c"]) == 2
 
 
+def test_a_bare_time_that_stays_by_itself_needs_no_yardstick() -> None:
+    alone = case(5.0, [], has_peer=False)
+    outcome = joined([Outcome(case=alone, ours=(2.0,), beside=(beside,)) for beside in (1.0, 2.0)])
+    assert (outcome.drift, outcome.is_met) == (0.0, True)
+
+
 @pytest.mark.parametrize(("unit", "drift"), [("ms", 0.0), ("bytes", 1.0)])
 def test_a_bare_time_is_compared_from_round_to_round_by_the_yardstick(unit: str, drift: float) -> None:
     alone = replace(case(5.0, [], has_peer=False), unit=unit)
