@@ -24,6 +24,9 @@ LEAST_RUNS = 5
 STEADY = 0.15
 """How far the medians of several rounds may lie from their own median: a figure that moves more has met nothing."""
 
+ROUNDS = 3
+"""How many rounds are compared: the more there are, the further the furthest of them lies from the others."""
+
 Figures = float | Mapping[str, float]
 """What one measurement gives: a figure, or several of the same run by the names of the cases that are about them."""
 
@@ -149,8 +152,8 @@ class Outcome:
         return (Round(reached=self.reached, steady=self.steady),)
 
     def after(self, rounds: Iterable[Round]) -> Outcome:
-        """This outcome as the last of several rounds."""
-        return replace(self, rounds=(*rounds, *self.as_rounds()))
+        """This outcome as the last of several rounds, of which the newest count."""
+        return replace(self, rounds=(*rounds, *self.as_rounds())[-ROUNDS:])
 
     @property
     def goal(self) -> str:

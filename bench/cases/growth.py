@@ -162,7 +162,7 @@ def _open_batches() -> Iterator[Pair]:
 
 
 def _sources(name: str, title: str, goal: float) -> Case:
-    return Case(name=name, title=title, peer=f"one of {FEW} sources", unit="ms", goal=goal, open=_open_sources)
+    return Case(name=name, title=title, peer=f"one of {FEW} sources", unit="ms", goal=goal, open=_open_sources, runs=15)
 
 
 CASES = (
