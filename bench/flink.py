@@ -36,7 +36,6 @@ class Flink:
 class FlinkCluster:
     """A running session cluster: one process that manages jobs, one that runs them."""
 
-    flink: Flink
     port: int
     processes: tuple[subprocess.Popen[bytes], ...]
 
@@ -87,14 +86,10 @@ def _connector() -> Path:
 
 
 @contextmanager
-def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
-    """A cluster of this machine, ready for jobs, with its configuration and logs in a folder.
-
-    Raises NotRunError where Flink does not install.
-    """
+def flink_cluster(flink: Flink, folder: Path) -> Iterator[FlinkCluster]:
+    """A cluster of this machine, ready for jobs, with its configuration and logs in a folder."""
     from rw_sql.cli.kafka_broker import free_port
 
-    flink = installed_flink()
     port = free_port()
     settings = {
         "jobmanager.rpc.address": "127.0.0.1",
@@ -125,7 +120,7 @@ def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
     with ExitStack() as running:
         kinds = ("jobmanager", "taskmanager")
         processes = tuple(running.enter_context(_service(flink, kind, folder, environment)) for kind in kinds)
-        yield FlinkCluster(flink=flink, port=port, processes=processes)
+        yield FlinkCluster(port=port, processes=processes)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from statistics import median
 from subprocess import Popen
 from typing import Any
 
-from bench.flink import CONNECTOR, FLINK, flink_cluster, installed_flink
+from bench.flink import CONNECTOR, FLINK, Flink, flink_cluster, installed_flink
 from bench.harness import Case, NotRunError, Pair
 from bench.streaming import (
     BOTH,
@@ -203,10 +203,10 @@ def _measured(sides: Mapping[str, _Side], name: str) -> float:
 
 
 @contextmanager
-def _flink_side(bootstrap: str, folder: Path, guarantee: str) -> Iterator[_Side]:
+def _flink_side(flink: Flink, bootstrap: str, folder: Path, guarantee: str) -> Iterator[_Side]:
     """A cluster with a job of its own topics, whose row is seen in the topic that it writes; ready.
 
-    Raises NotRunError where Flink does not install, or writes nothing.
+    Raises NotRunError where it writes nothing.
     """
     from confluent_kafka import Consumer, TopicPartition
 
@@ -221,8 +221,7 @@ def _flink_side(bootstrap: str, folder: Path, guarantee: str) -> Iterator[_Side]
     place.mkdir()
     script = str(Path(__file__).parents[1] / "flink_moves.py")
     with ExitStack() as opened:
-        cluster = opened.enter_context(flink_cluster(place))
-        flink = cluster.flink
+        cluster = opened.enter_context(flink_cluster(flink, place))
         arguments = (str(cluster.port), str(flink.connector), bootstrap, str(place), topics[0], into)
         job = opened.enter_context(program(str(flink.python), script, *arguments, guarantee, _CHECKPOINTS[guarantee]))
         assert job.hear() == "ready"
@@ -258,13 +257,13 @@ def _flink_sides(opened: ExitStack, bootstrap: str, folder: Path, not_run: dict[
     """Those of Flink's that there are, by the names of their cases, made at the same time; of others why not."""
     flinks: dict[str, _Side] = {}
     try:
-        installed_flink()
+        flink = installed_flink()
     except NotRunError as error:
         not_run.update(dict.fromkeys(_GUARANTEES, str(error)))
         return flinks
     with ThreadPoolExecutor() as pool:
         made = {
-            name: pool.submit(opened.enter_context, _flink_side(bootstrap, folder, guarantee))
+            name: pool.submit(opened.enter_context, _flink_side(flink, bootstrap, folder, guarantee))
             for name, guarantee in _GUARANTEES.items()
         }
     for name, side in made.items():
