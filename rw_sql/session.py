@@ -246,8 +246,11 @@ class Attached:
         they were.
         """
         self._views.before(text)
+        metastore = self._runtime.context.metastore
         if _CATALOG_NAME in text.casefold():
-            self._runtime.context.metastore.settle()
+            metastore.settle()
+        else:
+            metastore.settle_projections()  # a view of the user's may speak of the catalog
         now = time.monotonic()
         if now < self._next_look:
             return

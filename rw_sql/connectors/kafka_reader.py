@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import SparkContext
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from rw_sql.connectors.base import SplitState
 
@@ -25,6 +27,10 @@ KEPT_CONSUMERS = 512
 """How many are kept where the session does not say. One that is not costs a batch 50 ms for each partition it has to
 make one for; one that is kept, some 200 kB."""
 
+# What was said to a JVM once need not be said again: each word of it is a question.
+_keeps: WeakSet[SparkContext] = WeakSet()
+_columns: WeakKeyDictionary[SparkContext, dict[bool, tuple[Column, ...]]] = WeakKeyDictionary()
+
 
 def keep_consumers(spark: SparkSession) -> None:
     """Lets this JVM keep the consumers of widely partitioned topics. Heeded until its first read of Kafka.
@@ -32,9 +38,12 @@ def keep_consumers(spark: SparkSession) -> None:
     Executors on other machines have the setting of the session's start.
     """
     session: Any = spark
+    if spark.sparkContext in _keeps:
+        return
     settings = session._jvm.org.apache.spark.SparkEnv.get().conf()
     if not settings.contains(CONSUMER_CACHE):
         settings.set(CONSUMER_CACHE, str(KEPT_CONSUMERS))
+    _keeps.add(spark.sparkContext)
 
 
 def split_id(topic: str, partition: int) -> str:
@@ -158,10 +167,17 @@ def read_batch(
 
 
 def _records(frame: DataFrame, *, with_headers: bool) -> DataFrame:
+    known = _columns.setdefault(frame.sparkSession.sparkContext, {})
+    if with_headers not in known:
+        known[with_headers] = _columns_of_records(with_headers=with_headers)
+    return frame.select(*known[with_headers])
+
+
+def _columns_of_records(*, with_headers: bool) -> tuple[Column, ...]:
     from pyspark.sql import functions as f
 
     headers = f.col("headers") if with_headers else f.lit(None).cast("array<struct<key:string,value:binary>>")
-    return frame.select(
+    return (
         f.concat_ws(":", f.col("topic"), f.col("partition").cast("string")).alias("_rw_split"),
         f.col("offset").alias("_rw_offset"),
         f.col("key"),

@@ -137,6 +137,8 @@ class RuntimeFacts:
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
+        self.saying = RLock()
+        """Held from when something is known of the jobs until it is written: who asks for it waits so long."""
 
     def lease(self) -> Lease | None:
         """The lease as it stands, released or expired ones included; None where there never was one."""
@@ -203,7 +205,8 @@ class RuntimeFacts:
 
     def job_statuses(self) -> Mapping[str, JobStatus]:
         """What each job is doing."""
-        rows = self._statuses().rows().values()
+        with self.saying:
+            rows = self._statuses().rows().values()
         return {row["job"]: JobStatus(**_chosen(JobStatus, row)) for row in rows if not row["is_dropped"]}
 
     def drop_jobs(self, jobs: Iterable[str]) -> None:

@@ -45,6 +45,7 @@ _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PROJECTED = "projected"
 _RECENT = 64
 _COLLECTING_SECONDS = 1.0
+_PROJECTING_SECONDS = 0.2
 _LOOK_SECONDS = 0.1
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
@@ -99,12 +100,16 @@ class Metastore:
         self._seen = (-1, Snapshot())
         # The newest operations that were committed through this object, by their epochs; None for safe ones.
         self._made: dict[int, OperationRecord | None] = {}
-        # What is under way on other threads: outcomes that are written, and turns of the log's upkeep.
+        # What is under way on other threads: outcomes that are written, turns of the log's upkeep, and projections.
         self._outcomes: list[Thread] = []
         self._pending: list[dict[str, Any]] = []
         self._is_collecting = False
         self._hurry = Event()
         self._turns: list[Thread] = []
+        self._projectings: list[Thread] = []
+        self._projecting = Lock()
+        self._projecting_hurry = Event()
+        self._is_projection_due = False
         self._beginning = Lock()
         self._upkeeping = Lock()
         self._load()
@@ -154,7 +159,8 @@ class Metastore:
     ) -> Committed:
         """Commits an operation that was planned on a snapshot, all of it or nothing, as the next epoch.
 
-        ``on_append`` is called once it is committed, before the projections are brought up to it; it must not block.
+        ``on_append`` is called once it is committed; it must not block. The projections follow on another thread, with
+        those of operations that come within a moment, or at once where somebody waits for them.
         Raises ConcurrentCommit where another operation came first, and ValueError where the changes do not fit the
         snapshot. Outcomes and upkeep that came in between are no obstacle.
         """
@@ -189,20 +195,21 @@ class Metastore:
             self._made = {at: made for at, made in self._made.items() if at > epoch - _RECENT}
             self._made[epoch] = operation_record(row, None) if operation.is_unsafe else None
             on_append()
-            self._project_or_warn()
+            self._project_later()
             if self._operations.is_upkeep_due(before):
                 self._upkeep_later()
             return Committed(epoch=epoch, snapshot=snapshot)
 
     def project(self) -> None:
         """Completes the projections up to the newest operation. Any process may, at any time."""
-        with self._lock:
+        with self._projecting:
             snapshot = self.snapshot()
             for projection in PROJECTIONS:
                 self._project(projection, snapshot)
                 self.faults(f"metastore.after_{projection}")
-            while self._recent:
-                self._forget(self._recent.popleft())
+            with self._lock:
+                while self._recent and self._recent[0].epoch <= snapshot.epoch:
+                    self._forget(self._recent.popleft())
 
     def record_outcome(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
         """Says what came of an operation; the newest outcome holds. It advances no epoch."""
@@ -231,23 +238,34 @@ class Metastore:
         self._begin(self._outcomes, self._record_pending, "outcome")
 
     def settle(self, *, with_upkeep: bool = False) -> None:
-        """Waits until every outcome that was to be recorded is, and upkeep that has begun is done."""
+        """Waits until every outcome that was to be recorded is, the projections are complete, and upkeep that has begun
+        is done."""
+        self.settle_projections()
         if not self._outcomes and not with_upkeep:
             return
         self._hurry.set()
         # An outcome may be what a turn of upkeep is begun for: those are looked for afterwards.
         for begun in (self._outcomes, self._turns) if with_upkeep else (self._outcomes,):
-            with self._beginning:
-                threads = list(begun)
-            for thread in threads:
-                thread.join()
+            self._wait_for(begun)
+
+    def settle_projections(self) -> None:
+        """Waits until the tables hold what was committed through this object and what it says of jobs: a hundredth of a
+        second, mostly nothing."""
+        if self._projectings:
+            self._projecting_hurry.set()
+            self._wait_for(self._projectings)
+        with self.runtime.saying:
+            pass
+
+    def _wait_for(self, begun: list[Thread]) -> None:
+        with self._beginning:
+            threads = list(begun)
+        for thread in threads:
+            thread.join()
 
     def _record_pending(self) -> None:
         """Writes the outcomes that came up to now, after a while in which statements may follow."""
-        until = time.monotonic() + _COLLECTING_SECONDS
-        # Where the interpreter ends nothing follows, and it waits for this thread.
-        while time.monotonic() < until and main_thread().is_alive() and not self._hurry.wait(_LOOK_SECONDS):
-            pass
+        _let_follow(_COLLECTING_SECONDS, self._hurry)
         with self._beginning:
             rows, self._pending = self._pending, []
             self._is_collecting = False
@@ -299,7 +317,9 @@ class Metastore:
     def _operation_records(
         self, wanted: Callable[[pa.Table], Any], limit: int | None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        self.settle()
+        if self._outcomes:
+            self._hurry.set()
+            self._wait_for(self._outcomes)
         with self._lock:
             table = self._operations
             table.refresh()
@@ -405,11 +425,15 @@ class Metastore:
             while snapshot.touched.get(projection, 0) > table.transaction(_PROJECTED):
                 table.refresh()
                 done = table.transaction(_PROJECTED)
-                if done < self._forgotten.get(projection, 0):
-                    self._load()
-                    snapshot = self._seen[1]
-                    continue
-                effects = [effect for effect in self._recent if effect.epoch > done and effect.touches(projection)]
+                with self._lock:
+                    if done < self._forgotten.get(projection, 0):
+                        self._load()
+                        snapshot = self._seen[1]
+                        continue
+                    recent = list(self._recent)
+                # Later operations may have been committed meanwhile: what this append says is complete ends here.
+                wanted = [effect for effect in recent if done < effect.epoch <= snapshot.epoch]
+                effects = [effect for effect in wanted if effect.touches(projection)]
                 if not effects:
                     break
                 before = table.version
@@ -422,6 +446,20 @@ class Metastore:
                 if table.is_upkeep_due(before):
                     # It replaces all rows: beside commits that come one after the other it would never win.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
+
+    def _project_later(self) -> None:
+        with self._beginning:
+            if self._is_projection_due:
+                return
+            self._is_projection_due = True
+            self._projecting_hurry.clear()
+        self._begin(self._projectings, self._project_due, "projection")
+
+    def _project_due(self) -> None:
+        _let_follow(_PROJECTING_SECONDS, self._projecting_hurry)
+        with self._beginning:
+            self._is_projection_due = False
+        self._project_or_warn()
 
     def _project_or_warn(self) -> None:
         try:
@@ -472,6 +510,14 @@ class Metastore:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
                     except Moved:
                         continue
+
+
+def _let_follow(seconds: float, hurry: Event) -> None:
+    """Waits a while in which statements may follow, or until somebody is in a hurry."""
+    until = time.monotonic() + seconds
+    # Where the interpreter ends nothing follows, and it waits for this thread.
+    while time.monotonic() < until and main_thread().is_alive() and not hurry.wait(min(_LOOK_SECONDS, seconds)):
+        pass
 
 
 def _user() -> str:

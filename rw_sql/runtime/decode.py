@@ -85,6 +85,9 @@ class Decoder:
     statement: CreateSource
     run: int
     _is_to_do: _Written | None = field(default=None, init=False)
+    _of_run: Column | None = field(default=None, init=False)
+    _of_bucket: tuple[int, Column] | None = field(default=None, init=False)
+    _of_splits: tuple[Mapping[str, int], Column] | None = field(default=None, init=False)
 
     def rows(self, records: DataFrame, *, batch: int, bucket: int, since: Mapping[str, int] | None = None) -> DataFrame:
         """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them).
@@ -93,14 +96,21 @@ class Decoder:
         """
         if self._is_to_do is None:
             self._is_to_do = self._known(records)
+        if self._of_run is None:
+            self._of_run = _by_reference(self.run).alias(RUN)
+        if self._of_bucket is None or self._of_bucket[0] != bucket:
+            self._of_bucket = (bucket, f.lit(bucket).cast("int").alias(BUCKET))
+        since = since or {}
+        if self._of_splits is None or self._of_splits[0] != since:
+            self._of_splits = (since, _since(since).alias(SINCE))
         recipe, first, last = self._is_to_do.recipe, self._is_to_do.first, self._is_to_do.last
         return recipe.of(records).select(
             *first,
-            _by_reference(self.run).alias(RUN),
+            self._of_run,
             _by_reference(batch).alias(BATCH),
-            _since(since or {}).alias(SINCE),
+            self._of_splits[1],
             *last[:2],
-            f.lit(bucket).cast("int").alias(BUCKET),
+            self._of_bucket[1],
             *last[2:],
         )
 

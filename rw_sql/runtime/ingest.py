@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -55,6 +56,7 @@ DISCOVERING = "DISCOVERING"
 """The first word of the reason of a reader that waits for its splits to be listed."""
 
 _RANGED_INTERVAL_MS = 200
+_PREPARED_SECONDS = 1.0
 _CHECKPOINT_FOLDERS = ("offsets", "commits", "sources/0")
 
 
@@ -155,6 +157,27 @@ def _note_all(context: Context, source: SourceRecord, version: int, *, run: int,
     note_stretches(context.warehouse, source, version)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A run's beginning, before anything is written: what the catalog said, the upstream answered, and the stream."""
+
+    snapshot: Snapshot
+    source: SourceRecord
+    opening: Opening
+    pace: Pace
+    upstream: Upstream
+    at: float
+
+    def holds(self, context: Context) -> bool:
+        """Whether it is what would be found now: the catalog is the same, and the look a moment old."""
+        is_recent = time.monotonic() - self.at < _PREPARED_SECONDS
+        return is_recent and context.metastore.snapshot().epoch == self.snapshot.epoch
+
+    def abandon(self) -> None:
+        """Lets go of everything."""
+        self.opening.abandon()
+
+
 @dataclass(slots=True)
 class Ingest:
     """One run of a source's shared reader."""
@@ -186,11 +209,11 @@ class Ingest:
     stall: StalledError | None = None
 
     @staticmethod
-    def start(context: Context, spec: IngestSpec, before: Ingest | None = None) -> Ingest:
-        """Looks upstream, claims a run, fences earlier ones out of the log, reads the position, and starts.
+    def prepare(context: Context, spec: IngestSpec, before: Ingest | None = None) -> Prepared:
+        """What a run needs and nobody sees: looks upstream, and opens the stream where the reader will begin.
 
-        ``before`` is this process's last run of the reader, where that ended in order: it goes on with what that left.
-        Raises StalledError, and has written nothing where the upstream does not answer.
+        ``before`` is this process's last run of the reader, where that ended in order: the next goes on with what that
+        left. Raises StalledError where the run cannot begin.
         """
         snapshot = context.metastore.snapshot()
         source = snapshot.get(spec.source_id)
@@ -212,22 +235,36 @@ class Ingest:
             require_splits(spec.splits, upstream)
             if before is None:
                 opening.begin(begins)
-            return Ingest._start(context, spec, snapshot, source, upstream, pace, opening, before)
         except BaseException:
             opening.abandon()
             raise
+        return Prepared(
+            snapshot=snapshot, source=source, opening=opening, pace=pace, upstream=upstream, at=time.monotonic()
+        )
 
     @staticmethod
-    def _start(
-        context: Context,
-        spec: IngestSpec,
-        snapshot: Snapshot,
-        source: SourceRecord,
-        upstream: Upstream,
-        pace: Pace,
-        opening: Opening,
-        before: Ingest | None,
+    def start(
+        context: Context, spec: IngestSpec, before: Ingest | None = None, prepared: Prepared | None = None
     ) -> Ingest:
+        """Claims a run, fences earlier ones out of the log, reads the position, and starts.
+
+        ``before`` is as in :meth:`prepare`, ``prepared`` what that gave, where it was done already. Raises
+        StalledError, and has written nothing where the upstream does not answer.
+        """
+        if prepared is not None and not prepared.holds(context):
+            prepared.abandon()
+            prepared = None
+        prepared = prepared or Ingest.prepare(context, spec, before)
+        try:
+            return Ingest._start(context, spec, prepared, before)
+        except BaseException:
+            prepared.abandon()
+            raise
+
+    @staticmethod
+    def _start(context: Context, spec: IngestSpec, prepared: Prepared, before: Ingest | None) -> Ingest:
+        snapshot, source, upstream = prepared.snapshot, prepared.source, prepared.upstream
+        opening, pace = prepared.opening, prepared.pace
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
         fault("ingest.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
@@ -399,12 +436,14 @@ class Ingest:
         end = self.let_go()
         if end is not None:
             end()
+            self.note()
 
     def let_go(self) -> Callable[[], None] | None:
         """As :meth:`stop`, but where no batch is under way Spark's query may still be there: gives what ends that.
 
         It does nothing any more by then, and may take a tenth of a second: Spark's thread sleeps for so long where it
-        meets its interruption half-way.
+        meets its interruption half-way. Where the reader stood is not noted then: the next run does that, where it does
+        not go on with what this one leaves, or who knows that none will come soon.
         """
         query, end = self.query, None
         try:
@@ -423,9 +462,14 @@ class Ingest:
             if end is None:
                 self._close_clients()
         fault("ingest.after_stop")
+        if end is None:
+            self.note()
+        return end
+
+    def note(self) -> None:
+        """Writes down where it stood, so that nobody need read its log for that."""
         note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")
-        return end
 
     def _forbid(self, seconds: float = -1) -> bool:
         """Lets nothing commit any more, once what is being committed is; False where that takes longer."""

@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rw_sql.metastore.table import create_table
-from rw_sql.runtime.delta_log import JobCommit, last_batch
+from rw_sql.runtime.delta_log import JobCommit, last_batch, latest_version
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.spark_files import forget_unfinished, write_files
 from rw_sql.runtime.version_checksum import VersionChecksums
@@ -89,6 +89,7 @@ class JobOutput:
     lives: Mapping[str, Life] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     checksums: VersionChecksums = field(init=False)
+    _seen: tuple[int, int | None] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.checksums = VersionChecksums(self.warehouse, self.path)
@@ -145,8 +146,7 @@ class JobOutput:
         if path != self.path or run != self.run + 1:
             return None
         known = self.table.version()
-        self.table.update_incremental()
-        seen = self.table.transaction_version(self.job)
+        seen = self._newest_transaction()
         if self.table.version() != known or not self._is_own(seen):
             return None
         output = JobOutput(
@@ -202,8 +202,7 @@ class JobOutput:
     def _fence(self, first_rows: pa.Table | None = None) -> None:
         fault("fence.before")
         while True:
-            self.table.update_incremental()
-            seen = self.table.transaction_version(self.job)
+            seen = self._newest_transaction()
             if seen is not None and seen >> _RUN_SHIFT >= self.run:
                 raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
             # Exact, since the fence is refused where anything was committed after the version it was read at.
@@ -258,16 +257,27 @@ class JobOutput:
             lives=self.lives if ranges else {},
         )
 
+    def _newest_transaction(self) -> int | None:
+        """Brings the handle to the newest version; the transaction version that the job has there.
+
+        On a local path the handle is asked only where there is a newer one: it reads the log again each time.
+        """
+        at = self.table.version()
+        if not self.warehouse.is_local or latest_version(self.warehouse, self.path) != at:
+            self.table.update_incremental()
+            at = self.table.version()
+        if self._seen is None or self._seen[0] != at:
+            self._seen = (at, self.table.transaction_version(self.job))
+        return self._seen[1]
+
     def _require_turn(self, version: int) -> None:
-        self.table.update_incremental()
-        seen = self.table.transaction_version(self.job)
+        seen = self._newest_transaction()
         if not self._is_own(seen) or seen is None or seen >= version:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def _require_written(self, version: int) -> None:
         """Spark passes over an append of a run that was fenced out without a word: the table tells."""
-        self.table.update_incremental()
-        if self.table.transaction_version(self.job) != version:
+        if self._newest_transaction() != version:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def restore(self, version: int, *, rewind: int, done: int) -> int:
@@ -287,8 +297,7 @@ class JobOutput:
 
     def require_own_run(self) -> None:
         """Brings the handle to the newest version. Raises FencedError where another run has taken over."""
-        self.table.update_incremental()
-        if not self._is_own(self.table.transaction_version(self.job)):
+        if not self._is_own(self._newest_transaction()):
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def require_turn(self, batch: int) -> None:
@@ -297,8 +306,7 @@ class JobOutput:
 
     def is_written(self, batch: int) -> bool:
         """Whether this run has committed the batch."""
-        self.table.update_incremental()
-        return self.table.transaction_version(self.job) == self._version_of(batch)
+        return self._newest_transaction() == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
         """Commits that a batch is through elsewhere, without rows. Raises FencedError where another run took over."""
@@ -309,6 +317,7 @@ class JobOutput:
         version = self._version_of(batch)
         fault("batch.before_append")
         self._require_turn(version)
+        before = self.table.version()
         try:
             write_deltalake(
                 self.table,
@@ -318,6 +327,8 @@ class JobOutput:
             )
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
+        if self.table.version() == before + 1:
+            self._seen = (before + 1, version)
         self.tell_version()
         fault("batch.after_append")
 

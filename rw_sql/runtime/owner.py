@@ -212,7 +212,6 @@ class Owner:
         if reconciler is None:
             return
         reconciler.reconcile()
-        self._context.applied.tell(reconciler.acted_epoch, reconciler.unsettled)
         if self._reconciler is not reconciler:
             self._context.applied.forget()
             return

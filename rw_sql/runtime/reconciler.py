@@ -25,12 +25,12 @@ from rw_sql.plan.desired import (
     ingest_fragment,
     view_job,
 )
-from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.background import prepare, run_in_background
 from rw_sql.runtime.discovered import was_discovered
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.holds import held_jobs
-from rw_sql.runtime.ingest import Ingest
+from rw_sql.runtime.ingest import Ingest, Prepared
 from rw_sql.runtime.job import Failure, StalledError, cause_line
 from rw_sql.runtime.job_slot import FIRST_RETRY_SECONDS, JobSlot
 from rw_sql.runtime.lease import now_ms
@@ -42,7 +42,7 @@ from rw_sql.runtime.sink import Sink
 from rw_sql.runtime.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Future
 
     from rw_sql.plan.desired import JobSpec
@@ -60,14 +60,39 @@ WITHHELD = "stands still while a rewind point is made or a REWIND is carried out
 _LOOK_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ending:
     """What is left of a reader that was stopped: its query until that has ended, and the reader, for the next to go on
-    with what it has, where it ended in order a short while ago."""
+    with what it has, where it ended in order a short while ago. ``prepared`` is that next one's beginning."""
 
     query: Future[None]
     reader: Ingest | None
     since: float
+    prepared: Future[Prepared] | None = None
+
+    def prepare(self, context: Context, spec: IngestSpec) -> None:
+        """Begins to prepare the next run, unless that was begun."""
+        if self.reader is not None and self.prepared is None:
+            self.prepared = prepare(partial(Ingest.prepare, context, spec, self.reader), "preparing")
+
+    def take_prepared(self) -> Prepared | None:
+        """What was prepared, where it came to something."""
+        prepared, self.prepared = self.prepared, None
+        if prepared is None or prepared.exception() is not None:
+            return None  # what went wrong goes wrong again, or does not any more
+        return prepared.result()
+
+    def abandon(self) -> None:
+        """Lets go of what was prepared."""
+        prepared = self.take_prepared()
+        if prepared is not None:
+            prepared.abandon()
+
+    def close(self) -> None:
+        """As :meth:`abandon`, where no run goes on with what is left: where the last one stood is written down."""
+        self.abandon()
+        if self.reader is not None:
+            self.reader.note()
 
 
 class Reconciler:
@@ -122,19 +147,25 @@ class Reconciler:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
             self._wanted_epoch, self._held, self._kept = snapshot.epoch, frozenset(held), frozenset(kept)
             self._owed = withheld & wanted.keys()
+            self._prepare(self._owed - self._rewinding.owed, wanted)
         now = time.monotonic()
         self._let_rest(now)
         self._let_go_of_readers(now)
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
-        # Asked before the report is written: what counts as applied was reported.
+        # Asked before the report is made: what counts as applied is reported.
         unsettled = frozenset(job_id for job_id, slot in self._slots.items() if not self._is_settled(slot))
         unsettled |= self._owed | self._rewinding.owed
-        self._report()
-        self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
-        if not unsettled:
-            self.applied_epoch = self._wanted_epoch
+        # Statements of this process that wait for it go on while it is written down; who asks waits for that.
+        with self._context.metastore.runtime.saying:
+            fresh = self._report()
+            self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
+            if not unsettled:
+                self.applied_epoch = self._wanted_epoch
+            self._context.applied.tell(self.acted_epoch, self.unsettled)
+            if fresh:
+                self._context.metastore.runtime.write_job_status(fresh)
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.is_over]:
             told = self._reported.get(job_id)
             if told is not None and told.state == "STOPPED":
@@ -145,6 +176,13 @@ class Reconciler:
         stopped = [hold for hold in all_holds if hold not in waiting and not hold.is_taken]
         if stopped:
             self._context.metastore.runtime.acknowledge_holds(stopped)
+
+    def _prepare(self, jobs: Iterable[str], wanted: Mapping[str, JobSpec]) -> None:
+        """Lets readers that stand still for a rewind point get ready for what comes after it."""
+        for job in jobs:
+            spec, ending = wanted[job], self._endings.get(job)
+            if ending is not None and isinstance(spec, IngestSpec):
+                ending.prepare(self._context, spec)
 
     def _busy(self) -> dict[str, JobSpec | None]:
         """The jobs that do not stand still, each with what runs of it."""
@@ -191,6 +229,7 @@ class Reconciler:
                 with self._deciding:
                     if self._endings.get(job_id) is ending:
                         del self._endings[job_id]
+                        run_in_background(ending.close, f"{job_id}-close")
 
     def _is_quiet(self, spec: ViewSpec) -> bool:
         """Whether none of a view's inputs is being written: its source is not read, its view or table rests."""
@@ -270,13 +309,15 @@ class Reconciler:
         spec = wanted
 
         def start() -> None:
-            before = None
+            before = prepared = None
             with self._deciding:
                 ending = self._endings.pop(slot.job_id, None)
             if ending is not None:
                 wait([ending.query])  # two queries of one name cannot be
-                before = ending.reader if ending.query.exception() is None else None
-            slot.running = _start(self._context, spec, before)
+                if ending.query.exception() is None:
+                    before, prepared = ending.reader, ending.take_prepared()
+                ending.abandon()
+            slot.running = _start(self._context, spec, before, prepared)
             slot.reason = None
 
         problem = self._try(slot, start)
@@ -348,7 +389,8 @@ class Reconciler:
             slot.is_final = problem.is_final
             return True
 
-    def _report(self) -> None:
+    def _report(self) -> list[JobStatus]:
+        """What is new to say of the jobs."""
         at = now_ms()
         fresh = []
         for slot in self._slots.values():
@@ -368,8 +410,7 @@ class Reconciler:
                 if job_id not in self._slots and told.state != "STOPPED":
                     fresh.append(replace(told, state="STOPPED", run=None, updated_ms=at))
             self._has_reported = True
-        if fresh:
-            facts.write_job_status(fresh)
+        return fresh
 
     def _status(self, slot: JobSlot) -> JobStatus:
         running, rest = slot.running, slot.rest
@@ -419,6 +460,8 @@ class Reconciler:
                 self._try(slot, slot.running.stop)
                 slot.running = None
         wait([ending.query for ending in self._endings.values()])
+        for job_id, ending in self._endings.items():
+            self._try(JobSlot(job_id=job_id, object_id=0), ending.close)
         if not is_owner:
             return
         self._context.metastore.runtime.write_job_status(
@@ -472,10 +515,10 @@ def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) 
     return frozenset(found)
 
 
-def _start(context: Context, spec: JobSpec, before: Ingest | None = None) -> Job:
+def _start(context: Context, spec: JobSpec, before: Ingest | None = None, prepared: Prepared | None = None) -> Job:
     match spec:
         case IngestSpec():
-            return Ingest.start(context, spec, before)
+            return Ingest.start(context, spec, before, prepared)
         case ViewSpec():
             return View.start(context, spec)
         case SinkSpec():

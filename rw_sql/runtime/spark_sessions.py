@@ -6,6 +6,7 @@ import logging
 import threading
 import warnings
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -66,6 +67,7 @@ _FETCH_ATTEMPTS = 3
 # What a Spark context has loaded stays loaded, whichever warehouse asked for it.
 _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
 _loading = threading.Lock()
+_threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
 _session_classes: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 
 
@@ -89,6 +91,12 @@ class SparkSessions:
         self.jvm_pid = jvm_pid(spark)
         self._jvm_start = process_start(self.jvm_pid)
 
+    @cached_property
+    def _shared_state(self) -> Any:
+        """What all sessions of this Spark have in common."""
+        session: Any = self.spark
+        return session._jsparkSession.sharedState()
+
     def is_alive(self) -> bool:
         """Whether Spark still runs: its JVM lives and nobody stopped it. Asks no JVM: microseconds, never an error."""
         return self._why_ended() is None
@@ -111,8 +119,7 @@ class SparkSessions:
 
     def running_query(self, query_id: str) -> str | None:
         """The query with this id that runs in the JVM, in whichever session, as a message names it; else None."""
-        session: Any = self.spark
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()
+        queries = self._shared_state.activeStreamingQueries()
         for key in queries.keySet():
             if str(key) == query_id:
                 name = queries.get(key).name()
@@ -136,7 +143,7 @@ class SparkSessions:
 
     def _set_delay(self, session: SparkSession) -> None:
         java: Any = self.spark
-        running = java._jsparkSession.sharedState().activeStreamingQueries().size()
+        running = self._shared_state.activeStreamingQueries().size()
         least_ms = java._jsparkSession.sessionState().conf().streamingPollingDelay()
         session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running, least_ms)}ms")
 
@@ -154,9 +161,15 @@ class SparkSessions:
                         self._quiet()
                     self._add_jar(package)
                     loaded.add(package)
-        session: Any = self.spark
-        loader = session._jsparkSession.sharedState().jarClassLoader()
-        session._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)
+        context = self.spark.sparkContext
+        known = _threads.get(context)
+        if known is None:
+            session: Any = self.spark
+            # Each part of such a name is a question to the JVM.
+            known = session._jvm.java.lang.Thread, self._shared_state.jarClassLoader()
+            _threads[context] = known
+        thread, loader = known
+        thread.currentThread().setContextClassLoader(loader)
 
     def _quiet(self) -> None:
         """Spark's status page cannot load the classes of metrics that came by ADD JAR, and says so at every batch."""

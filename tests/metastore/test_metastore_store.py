@@ -127,6 +127,30 @@ def test_where_there_can_be_no_more_threads_an_outcome_is_recorded_at_once(
     assert metastore.operations()[0].outcome == "applied"
 
 
+def test_projections_follow_a_commit_and_the_ones_after_it(
+    metastore: Metastore, warehouse: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on = Event(), Event()
+
+    def fault(point: str) -> None:
+        if point == "metastore.after_objects" and not begun.is_set():
+            begun.set()
+            assert may_go_on.wait(10)
+
+    metastore.faults = fault
+    first = metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot())
+    assert begun.wait(10)
+    # The first commit's splits are being projected: nobody waits for that, and the second's are not told with them.
+    second = metastore.commit(make.source_with_splits(2, "late", 3), based_on=first.snapshot)
+    splits = f"{warehouse}/rw_catalog/fragment_splits"
+    assert StoredTable(splits).transaction("projected") == 0
+    may_go_on.set()
+    metastore.settle_projections()
+    assert StoredTable(splits).transaction("projected") == 2
+    assert StoredTable(splits).read().num_rows == 5
+    assert content(Metastore.open(warehouse).snapshot()) == content(second.snapshot)
+
+
 def test_who_settles_waits_for_the_upkeep_that_the_last_outcome_began(
     metastore: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +317,7 @@ def test_who_waits_for_a_commit_hears_of_it_before_the_projections(metastore: Me
 
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot(), on_append=hear)
     assert heard == [(1, 0)]
+    metastore.settle_projections()
     assert metastore._projections["objects"].transaction("projected") == 1
 
 
@@ -316,11 +341,13 @@ def test_a_table_behind_an_object_store_is_read_through_it(metastore: Metastore,
     table = StoredTable(f"file://{warehouse}/rw_catalog/objects")
     assert table.latest_version() == 0
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    metastore.settle_projections()
     assert table.latest_version() == 1
     new = table.read_new()
     assert (new.rows.num_rows, new.is_whole, new.version) == (1, False, 1)
     assert table.read(above=("epoch", 1)).num_rows == 0
     metastore.commit(make.source_with_splits(2, "others", 1), based_on=metastore.snapshot())
+    metastore.settle_projections()
     table.refresh()
     table.upkeep()
     new = table.read_new()
@@ -379,6 +406,7 @@ def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, ware
         if turn == 60:
             changes.append(AssignSplits(fragment="1", splits=("late:0",)))
         snapshot = metastore.commit(make.operation(*changes), based_on=snapshot).snapshot
+        metastore.settle_projections()  # each in a commit of its own
         if turn % 9 == 0:
             assert content(reader.snapshot()) == content(snapshot)
     assert content(reader.snapshot()) == content(snapshot)
@@ -393,6 +421,7 @@ def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, ware
 
 def test_a_dropped_metastore_kind_is_named(metastore: Metastore, warehouse: str, make: Make) -> None:
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    metastore.settle_projections()
     table = StoredTable(f"{warehouse}/rw_catalog/objects")
     row = table.read().to_pylist()[0]
     row["record"] = row["record"].replace('"kind":"source"', '"kind":"pipe"')

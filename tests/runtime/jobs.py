@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import JobStatus
     from rw_sql.metastore.records import Change
     from rw_sql.plan.desired import JobSpec
-    from rw_sql.runtime.ingest import Ingest
+    from rw_sql.runtime.ingest import Ingest, Prepared
     from rw_sql.runtime.job import Failure
 
 WAIT_SECONDS = 20.0
@@ -75,12 +75,14 @@ class Jobs:
         self.start_error: dict[str, Exception] = {}
         self.starts: list[JobSpec] = []
         self.followed: list[Ingest | None] = []
+        self.prepared: list[Prepared | None] = []
         self.jobs: dict[str, FakeJob] = {}
         monkeypatch.setattr(module, "_start", self._start)
 
-    def _start(self, _: Context, spec: JobSpec, before: Ingest | None) -> FakeJob:
+    def _start(self, _: Context, spec: JobSpec, before: Ingest | None, prepared: Prepared | None) -> FakeJob:
         self.starts.append(spec)
         self.followed.append(before)
+        self.prepared.append(prepared)
         error = self.start_error.get(spec.job)
         if error is not None:
             raise error

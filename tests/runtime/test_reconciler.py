@@ -148,9 +148,9 @@ def test_a_job_that_is_begun_again_and_not_wanted_at_once_is_stopped(
     may_start = threading.Event()
     start = module._start
 
-    def slowly(context: Context, spec: JobSpec, before: Any) -> Any:
+    def slowly(context: Context, spec: JobSpec, before: Any, prepared: Any) -> Any:
         assert may_start.wait(WAIT_SECONDS)
-        return start(context, spec, before)
+        return start(context, spec, before, prepared)
 
     monkeypatch.setattr(module, "_start", slowly)
     jobs.commit(PutObject(record=view))
@@ -272,7 +272,8 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
 ) -> None:
     ended: Future[None] = Future()
     ended.set_result(None)
-    left: Any = SimpleNamespace()
+    noted = threading.Event()
+    left: Any = SimpleNamespace(note=noted.set)
     since = time.monotonic() - (0 if is_recent else module.REST_AFTER_SECONDS + 1)
     jobs.reconciler._endings["mv-1"] = Ending(query=ended, reader=left, since=since)
     jobs.reconciler.reconcile()
@@ -280,6 +281,11 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
     jobs.put_view("v")
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.followed == [left if is_recent else None]
+    # Who comes next knows where it stood; where nobody does, that is written down.
+    if is_recent:
+        assert not noted.is_set()
+    else:
+        wait_until(noted.is_set, "it is written down where it stood")
     assert not jobs.reconciler._endings
 
 
@@ -291,6 +297,50 @@ def test_a_reader_whose_query_did_not_end_in_order_is_not_gone_on_with(jobs: Job
     jobs.put_view("v")
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.followed == [None]
+
+
+def _ending(**left: Any) -> Ending:
+    ended: Future[None] = Future()
+    ended.set_result(None)
+    return Ending(query=ended, reader=SimpleNamespace(**left), since=time.monotonic())  # type: ignore[arg-type]
+
+
+def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_run(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = SimpleNamespace()
+    monkeypatch.setattr(Ingest, "prepare", lambda *_: made)
+    jobs.put_view("v")
+    spec: Any = IngestSpec(
+        job="mv-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a",), since=1
+    )
+    withheld = {"mv-1"}
+    monkeypatch.setattr(jobs.reconciler._rewinding, "withheld", lambda *_: frozenset(withheld))
+    monkeypatch.setattr(module, "desired_jobs", lambda _: {"mv-1": spec})
+    ending = jobs.reconciler._endings["mv-1"] = _ending()
+    jobs.reconciler.reconcile()
+    wait_until(lambda: ending.prepared is not None and ending.prepared.done(), "it gets ready")
+    assert not jobs.starts
+    withheld.clear()
+    jobs.reach(lambda: bool(jobs.starts), "it starts")
+    assert jobs.prepared == [made]
+
+
+def test_what_was_prepared_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    made = SimpleNamespace(abandon=lambda: told.append("let go"))
+    monkeypatch.setattr(Ingest, "prepare", lambda *_: made)
+    ending, nothing = _ending(note=lambda: told.append("noted")), SimpleNamespace()
+    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
+    ending.close()
+    assert told == ["let go", "noted"]
+
+    def fails(*_: object) -> None:
+        raise StalledError("UNREACHABLE")
+
+    monkeypatch.setattr(Ingest, "prepare", fails)
+    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
+    assert ending.take_prepared() is None
 
 
 def test_what_a_stopped_reader_has_is_kept_while_its_query_ends(jobs: Jobs) -> None:
