@@ -1,7 +1,7 @@
 """Moving a running source: from the first statement to the first row of the new topic, beside what one does without.
 
-``python -m bench.cases.downtime {move | restart | again} <bootstrap> <folder> <records>``: each line it gets moves the
-reader from the topic it is on to the other one.
+``python -m bench.cases.downtime ours <bootstrap> <folder> <records>`` and ``… restart <bootstrap> <folder>``: each line
+that they get moves the reader from the topic it is on to the other one, or, for ours, makes all anew.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from bench.streaming import (
     wait_until,
 )
 
-TOPICS = ("flights", "flights2")
+TOPICS, BARE_TOPICS = ("flights", "flights2"), ("bare1", "bare2")
+"""Of each who reads them by itself: what one puts there for its move, the other would see as its own."""
+
 HISTORY = 1_000_000
 _FEW = 1_000
 _REST_SECONDS = 0.5
@@ -59,12 +61,17 @@ def _wait(table: Watched, rows: int) -> None:
 
 def _one_more(bootstrap: str, topic: str) -> int:
     """Puts one more record into a topic; its offset."""
+    fill(bootstrap, topic, 1, 1)
+    return _end(bootstrap, topic) - 1
+
+
+def _end(bootstrap: str, topic: str) -> int:
+    """How many records a topic has."""
     from confluent_kafka import Consumer, TopicPartition
 
-    fill(bootstrap, topic, 1, 1)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]) - 1
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
     finally:
         consumer.close()
 
@@ -80,40 +87,53 @@ def _create(spark: Any, bootstrap: str, topic: str) -> str:
     return str(id_)
 
 
-def _move(bootstrap: str, folder: str, records: int) -> None:
-    """PAUSE, UNSAFE SET, RESET, INJECT, RESUME; the other topic has one record more each time it is come to."""
+def _ours(bootstrap: str, folder: str, records: int) -> None:
+    """A source and its view, which are moved, or dropped and made again, as each line says.
+
+    A move is PAUSE, UNSAFE SET, RESET, INJECT, RESUME; the topic that it goes to has one record more each time.
+    """
     import rw_sql
 
     spark = rw_sql.connect(folder, config=SETTINGS)
-    spark.sql("ALTER SYSTEM SET enable_unsafe_ops = true").collect()
+    for text in ("ALTER SYSTEM SET enable_unsafe_ops = true", "SET statement_timeout = '3600s'"):
+        spark.sql(text).collect()
     table = Watched(f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1")
     _wait(table, records)
     say("ready")
-    for number, _ in enumerate(sys.stdin, start=1):
-        topic = TOPICS[number % 2]
-        offset = _one_more(bootstrap, topic)
+    at = 0
+    for line in sys.stdin:
+        if line.strip() == _AGAIN:
+            at, records = 0, _end(bootstrap, TOPICS[0])
+            started = time.perf_counter()
+            spark.sql("DROP SOURCE flights CASCADE").collect()
+            table = Watched(f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1")
+            _wait(table, records)
+            say(str(time.perf_counter() - started))
+            continue
+        at = 1 - at
+        offset = _one_more(bootstrap, TOPICS[at])
         before = table.rows()
         started = time.perf_counter()
-        times = []
-        for text in (
-            "PAUSE SOURCE flights",
-            f"ALTER SOURCE flights UNSAFE SET (topic = '{topic}') ALLOW GAPS, DUPLICATES",
-            "RESET SOURCE SPLITS flights ALLOW GAPS, DUPLICATES",
-            f"INJECT SOURCE OFFSETS flights VALUES ('{topic}:0' = {offset}) ALLOW GAPS, DUPLICATES",
-            "RESUME SOURCE flights",
-        ):
-            if "ALLOW" in text:
-                spark.sql("SET unsafe_confirmation = 'yes'").collect()
-            spark.sql(text).collect()
-            times.append(time.perf_counter() - started)
+        _move(spark, TOPICS[at], offset)
         _wait(table, before + 1)
-        took = time.perf_counter() - started
-        print("after each statement:", *(f"{at:.3f}" for at in times), f"row: {took:.3f}", file=sys.stderr, flush=True)
-        say(str(took))
+        say(str(time.perf_counter() - started))
 
 
-def _restart(bootstrap: str, folder: str, records: int) -> None:
-    """Stops a bare query, well set, and starts another at the new topic's last record."""
+def _move(spark: Any, topic: str, offset: int) -> None:
+    for text in (
+        "PAUSE SOURCE flights",
+        f"ALTER SOURCE flights UNSAFE SET (topic = '{topic}') ALLOW GAPS, DUPLICATES",
+        "RESET SOURCE SPLITS flights ALLOW GAPS, DUPLICATES",
+        f"INJECT SOURCE OFFSETS flights VALUES ('{topic}:0' = {offset}) ALLOW GAPS, DUPLICATES",
+        "RESUME SOURCE flights",
+    ):
+        if "ALLOW" in text:
+            spark.sql("SET unsafe_confirmation = 'yes'").collect()
+        spark.sql(text).collect()
+
+
+def _restart(bootstrap: str, folder: str) -> None:
+    """Stops a bare query, well set, and starts another at the last record of its other topic."""
     spark = bare_session(folder)
     table = Watched(f"{folder}/table")
 
@@ -132,32 +152,17 @@ def _restart(bootstrap: str, folder: str, records: int) -> None:
             .start(table.path)
         )
 
-    query = start(TOPICS[0], 0, records - _FEW)
+    query = start(BARE_TOPICS[0], 0, 0)
     _wait(table, _FEW)
     say("ready")
     for number, _ in enumerate(sys.stdin, start=1):
-        topic = TOPICS[number % 2]
+        topic = BARE_TOPICS[number % 2]
         offset = _one_more(bootstrap, topic)
         before = table.rows()
         started = time.perf_counter()
         query.stop()
         query = start(topic, number, offset)
         _wait(table, before + 1)
-        say(str(time.perf_counter() - started))
-
-
-def _again(bootstrap: str, folder: str, records: int) -> None:
-    """Drops source and view and makes them again, with the old topic's history read once more."""
-    import rw_sql
-
-    spark = rw_sql.connect(folder, config=SETTINGS)
-    spark.sql("SET statement_timeout = '3600s'").collect()
-    _wait(Watched(f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"), records)
-    say("ready")
-    for _ in sys.stdin:
-        started = time.perf_counter()
-        spark.sql("DROP SOURCE flights CASCADE").collect()
-        _wait(Watched(f"{folder}/data/{_create(spark, bootstrap, TOPICS[0])}/1"), records)
         say(str(time.perf_counter() - started))
 
 
@@ -169,11 +174,11 @@ class _Side:
     processes: tuple[Popen[Any], ...]
 
 
-def _side_of(process: Child) -> _Side:
-    """One of this module's processes."""
+def _side_of(process: Child, what: str = "move") -> _Side:
+    """One of this module's processes, and what it does."""
 
     def move() -> float:
-        process.tell("go")
+        process.tell(what)
         return float(process.hear())
 
     return _Side(move=move, processes=(process.process,))
@@ -192,6 +197,7 @@ def _measured(sides: Mapping[str, _Side], name: str) -> float:
         for other, side in sides.items()
         if other != name and (name != _AGAIN or other == _RESTART)
         for process in side.processes
+        if process not in sides[name].processes
     ]
     for process in halted:
         halt_group(process)
@@ -292,18 +298,21 @@ def _open() -> Iterator[Pair]:
 
     with ExitStack() as opened:
         bootstrap, folder = opened.enter_context(flights_broker(HISTORY, 1))
-        create_topic(bootstrap, TOPICS[1], 1)
-        fill(bootstrap, TOPICS[1], _FEW, 1)
-        processes = {
-            name: opened.enter_context(child("bench.cases.downtime", side, bootstrap, str(folder / side), str(HISTORY)))
-            for name, side in ((_OURS, "move"), (_RESTART, "restart"), (_AGAIN, "again"))
-        }
+        for topic in (TOPICS[1], *BARE_TOPICS):
+            create_topic(bootstrap, topic, 1)
+            fill(bootstrap, topic, _FEW, 1)
+        module = "bench.cases.downtime"
+        process = opened.enter_context(child(module, "ours", bootstrap, str(folder / "ours"), str(HISTORY)))
+        bare = opened.enter_context(child(module, "restart", bootstrap, str(folder / "restart")))
         not_run: dict[str, str] = {}
         flinks = _flink_sides(opened, bootstrap, folder, not_run)
-        # They have read the history at the same time, while Flink's jobs were made.
-        for process in processes.values():
-            assert process.hear() == "ready"
-        sides = {name: _side_of(process) for name, process in processes.items()} | flinks
+        # They have read the history while Flink's jobs were made.
+        assert (process.hear(), bare.hear()) == ("ready", "ready")
+        sides = {
+            _OURS: _side_of(process),
+            _RESTART: _side_of(bare),
+            _AGAIN: _side_of(process, _AGAIN),
+        } | flinks
 
         def moved(moves: int) -> Mapping[str, float]:
             """So many moves of each but the long one, in turn: medians. Flink's may fail without the others."""
@@ -335,15 +344,15 @@ def _open() -> Iterator[Pair]:
             warm_up=lambda: moved(_WARM_UPS),
             not_run=not_run,
             settings={
-                "records": f"{HISTORY:,} in a topic of one partition, {_FEW:,} in the other; Flink's have "
-                f"{_FEW:,} each",
+                "records": f"each has two topics of one partition with {_FEW:,}, but for our first, of {HISTORY:,}",
                 "both": f"{BOTH}; no trigger interval; all are there, rest {_REST_SECONDS:g} s, and stand still "
                 f"while another is measured (but for the long one, beside which only the bare query does); {_WARM_UPS} "
                 f"moves beforehand; a run is the median of {_IN_A_RUN} moves, all sides in turn (of the long one, one)",
                 "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row in its "
                 "Delta table, where it is once",
                 "peer, restart": "stop the query and start one at the other topic's last record; to its row",
-                "peer, again": "DROP SOURCE … CASCADE and both CREATEs, until the view has its history again",
+                "peer, again": "DROP SOURCE … CASCADE and both CREATEs in the process that moves otherwise, until the "
+                "view has its history again",
                 "peer, flink": f"{FLINK}, {CONNECTOR.rsplit(':', 1)[1]} connector, a session cluster of 2 GB that runs "
                 "already, parallelism 1, fetch wait 20 ms: stop with savepoint, ALTER TABLE to the other topic's last "
                 "record, INSERT, without the savepoint (with it the old topic would be read on); to its row in a topic",
@@ -369,4 +378,7 @@ CASES = (
 
 
 if __name__ == "__main__":
-    {"move": _move, "restart": _restart, "again": _again}[sys.argv[1]](sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    if sys.argv[1] == "ours":
+        _ours(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        _restart(*sys.argv[2:])

@@ -1,6 +1,6 @@
 """What grows: a batch after thousands of batches, attaching to thousands of sources, a statement among them.
 
-``python -m bench.cases.growth <bootstrap> <folder>`` keeps an aggregate of each topic that it gets a line with.
+``python -m bench.cases.growth <bootstrap> <folder>`` keeps a view of each topic that it gets a line with.
 """
 
 from __future__ import annotations
@@ -86,16 +86,14 @@ def _keep(bootstrap: str, folder: str) -> None:
             f"CREATE SOURCE {name} ({COLUMNS}) WITH (connector = 'kafka', topic = '{name}', "
             f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
         ).collect()
-        spark.sql(
-            f"CREATE MATERIALIZED VIEW of_{name} AS SELECT carrier, count(*) AS flights FROM {name} GROUP BY carrier"
-        ).collect()
+        spark.sql(f"CREATE MATERIALIZED VIEW of_{name} AS SELECT flight, carrier, delay FROM {name}").collect()
         ids = spark.sql("SELECT max(id) FROM rw_catalog.rw_sources").collect()[0][0]
         say(f"{ids} {spark.sql('SELECT max(id) FROM rw_catalog.rw_materialized_views').collect()[0][0]}")
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A source and its view of groups, which get single records, each sent when the last was read."""
+    """A source and its view of rows, which get single records: each batch is a commit, with a file, of both."""
 
     topic: str
     log: Watched
@@ -125,7 +123,7 @@ class _Kept:
         while self.log.version() < batches:
             self.send()
             sleep(_PAUSE_SECONDS)
-        wait_until(lambda: self.view.sum_of("flights") >= self.sent, "the view shows what was sent")
+        wait_until(lambda: self.view.rows() >= self.sent, "the view shows what was sent")
 
     def age(self) -> float:
         """The median age of single records when the view shows them, in milliseconds."""
@@ -133,7 +131,7 @@ class _Kept:
         for _ in range(_IN_A_RUN):
             started = perf_counter()
             self.send()
-            wait_until(lambda: self.view.sum_of("flights") >= self.sent, "a record is shown", every=0.001)
+            wait_until(lambda: self.view.rows() >= self.sent, "a record is shown", every=0.001)
             found.append((perf_counter() - started) * 1e3)
         return median(found)
 
@@ -153,8 +151,8 @@ def _open_batches() -> Iterator[Pair]:
                 ours=old.age,
                 peer=young.age,
                 settings={
-                    "both": f"{BOTH}; in one process; a source and a view of groups; {_IN_A_RUN} single records, each "
-                    "until it is shown",
+                    "both": f"{BOTH}; in one process; a source and a view of its rows; {_IN_A_RUN} single records, "
+                    "each until it is shown",
                     "ours": f"after {BATCHES:,} batches of the source, each of a few records",
                     "peer": f"after {_FIRST_BATCHES}",
                 },

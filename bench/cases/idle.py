@@ -33,7 +33,7 @@ _REST_SECONDS = REST_AFTER_SECONDS + 15
 """Until the jobs of the paused sources rest."""
 
 _SETTLE_SECONDS = 20.0
-"""Until what the other sides compile and collect after their starts is over."""
+"""Until what the last side compiles and collects after its start is over."""
 
 IDLE, PAUSED, MEMORY = "idle_20", "paused_20", "idle_memory"
 
@@ -93,16 +93,13 @@ def _open() -> Iterator[Pair]:
         sides: dict[str, Child] = {}
         held: dict[str, float] = {}
         made: dict[str, float] = {}
-        # One after the other, the one that does the least first: they would be in each other's way.
-        for side in ("paused", "bare", "idle"):
-            if side == "idle":
-                # Has nothing to do but to ask the broker, and no lease to keep.
-                sides["bare"].halt()
+        # One after the other, for they would be in each other's way: first the one that must rest before it is
+        # measured, last the one whose compilers are through the soonest.
+        for side in ("paused", "idle", "bare"):
             sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
             held[side] = float(sides[side].hear()) / 1e6
             made[side] = time.monotonic()
-        sides["bare"].go_on()
-        rests_at = max(made["paused"] + _REST_SECONDS, made["idle"] + _SETTLE_SECONDS)
+        rests_at = max(made["paused"] + _REST_SECONDS, made["bare"] + _SETTLE_SECONDS)
         time.sleep(max(rests_at - time.monotonic(), 0.0))
 
         beside = 0.0

@@ -22,6 +22,7 @@ from bench.harness import Case, Pair
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TIME, BYTES = "refresh_1000000", "refresh_bytes_of_dependents"
 ROWS = 1_000_000
 _FEWER = 300_000
 _SETTINGS = {
@@ -52,7 +53,7 @@ class _Upstream:
 
     @staticmethod
     def at(folder: Path, rows: int) -> _Upstream:
-        made = _Upstream(path=str(folder / "upstream"), rows=_rows(0, rows), draw=np.random.default_rng(1))
+        made = _Upstream(path=str(folder), rows=_rows(0, rows), draw=np.random.default_rng(1))
         made.write()
         return made
 
@@ -89,78 +90,59 @@ def _rows(start: int, count: int) -> pa.Table:
     )
 
 
-@contextmanager
-def _opened(rows: int, *, with_dependents: bool) -> Iterator[tuple[SparkSession, _Upstream, Path]]:
-    import rw_sql
-
-    folder = Path(mkdtemp(prefix="rw_sql_bench_"))
-    spark = rw_sql.connect(str(folder / "warehouse"), config=_SETTINGS)
-    try:
-        upstream = _Upstream.at(folder, rows)
-        spark.sql("SET statement_timeout = '3600s'")
-        spark.sql(
-            "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR, region VARCHAR, amount BIGINT, note VARCHAR) "
-            f"WITH (connector = 'delta', delta.path = '{upstream.path}', refresh_mode = 'FULL_RELOAD')"
-        ).collect()
-        for name, query in _DEPENDENTS.items() if with_dependents else ():
-            spark.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}").collect()
-        _refresh(spark)
-        spark.sql("FLUSH").collect()
-        yield spark, upstream, folder
-    finally:
-        rw_sql.detach(spark)
-        spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+def _create(spark: SparkSession, table: str, upstream: _Upstream) -> None:
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, name VARCHAR, region VARCHAR, amount BIGINT, note VARCHAR) "
+        f"WITH (connector = 'delta', delta.path = '{upstream.path}', refresh_mode = 'FULL_RELOAD')"
+    ).collect()
 
 
-def _refresh(spark: SparkSession) -> float:
+def _refresh(spark: SparkSession, table: str) -> float:
     started = perf_counter()
-    spark.sql("REFRESH TABLE t").collect()
-    (waited,) = spark.sql("WAIT TABLE t").collect()
+    spark.sql(f"REFRESH TABLE {table}").collect()
+    (waited,) = spark.sql(f"WAIT TABLE {table}").collect()
     assert waited.change == "WAITED", waited
     return perf_counter() - started
 
 
 @contextmanager
-def _against_overwrite() -> Iterator[Pair]:
-    with _opened(ROWS, with_dependents=False) as (spark, upstream, folder):
+def _open() -> Iterator[Pair]:
+    import rw_sql
+
+    folder = Path(mkdtemp(prefix="rw_sql_bench_"))
+    spark = rw_sql.connect(str(folder / "warehouse"), config=_SETTINGS)
+    try:
+        spark.sql("SET statement_timeout = '3600s'")
+        of_alone, of_read = _Upstream.at(folder / "alone", ROWS), _Upstream.at(folder / "read", _FEWER)
+        for table, upstream in (("alone", of_alone), ("t", of_read)):
+            _create(spark, table, upstream)
+        for name, query in _DEPENDENTS.items():
+            spark.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}").collect()
+        for table in ("alone", "t"):
+            _refresh(spark, table)
+        spark.sql("FLUSH").collect()
         target = folder / "bare"
         columns = "id BIGINT, name STRING, region STRING, amount BIGINT, note STRING"
         spark.sql(f"CREATE TABLE delta.`{target}` ({columns}) USING delta")
+        (table_id,) = spark.sql("SELECT id FROM rw_catalog.rw_tables WHERE name = 't'").collect()[0]
+        views = [row.id for row in spark.sql("SELECT id FROM rw_catalog.rw_materialized_views").collect()]
+        path = f"{folder / 'warehouse'}/data/{table_id}/1"
 
-        def ours() -> float:
-            upstream.change()
-            took = _refresh(spark)
-            assert spark.sql("SELECT count(*) FROM t").collect()[0][0] == upstream.rows.num_rows
+        def refreshed() -> float:
+            of_alone.change()
+            took = _refresh(spark, "alone")
+            assert spark.sql("SELECT count(*) FROM alone").collect()[0][0] == of_alone.rows.num_rows
             return took
 
-        def peer() -> float:
+        def overwritten() -> float:
             started = perf_counter()
-            spark.sql(f"INSERT OVERWRITE delta.`{target}` SELECT * FROM delta.`{upstream.path}`").collect()
+            spark.sql(f"INSERT OVERWRITE delta.`{target}` SELECT * FROM delta.`{of_alone.path}`").collect()
             return perf_counter() - started
 
-        yield Pair(
-            ours=ours,
-            peer=peer,
-            settings={
-                "rows": f"{ROWS:,} of five columns in a Delta table, {_DIFFER}",
-                "ours": "REFRESH TABLE t, WAIT TABLE t",
-                "peer": "INSERT OVERWRITE of a Delta table by SELECT * of the same upstream",
-            },
-        )
-
-
-@contextmanager
-def _bytes_of_dependents() -> Iterator[Pair]:
-    with _opened(_FEWER, with_dependents=True) as (spark, upstream, folder):
-        (table,) = spark.sql("SELECT id FROM rw_catalog.rw_tables WHERE name = 't'").collect()
-        views = [row.id for row in spark.sql("SELECT id FROM rw_catalog.rw_materialized_views").collect()]
-        path = f"{folder / 'warehouse'}/data/{table.id}/1"
-
-        def ours() -> float:
-            upstream.change()
+        def read_by_dependents() -> float:
+            of_read.change()
             before = _read_of(spark, path, views)
-            _refresh(spark)
+            _refresh(spark, "t")
             spark.sql("FLUSH").collect()
             after = _read_of(spark, path, views)
             whole = sum(pa.table(DeltaTable(path).get_add_actions(flatten=True))["size_bytes"].to_pylist())
@@ -169,14 +151,21 @@ def _bytes_of_dependents() -> Iterator[Pair]:
             return max(shares)
 
         yield Pair(
-            ours=ours,
+            ours=lambda: {TIME: refreshed(), BYTES: read_by_dependents()},
+            peer=lambda: {TIME: overwritten()},
             settings={
-                "rows": f"{_FEWER:,} of five columns, {_DIFFER}",
+                "rows": f"{ROWS:,} of five columns in a Delta table, {_DIFFER}; for dependents another of {_FEWER:,}",
+                "ours": "REFRESH TABLE, WAIT TABLE",
+                "peer": "INSERT OVERWRITE of a Delta table by SELECT * of the same upstream",
                 "dependents": "; ".join(_DEPENDENTS.values()),
-                "ours": "whole size of the table's files and change files that a dependent's queries opened, "
+                "bytes": "whole size of the table's files and change files that a dependent's queries opened, "
                 "by that of the table's files; the greater one",
             },
         )
+    finally:
+        rw_sql.detach(spark)
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read_of(spark: SparkSession, path: str, views: list[int]) -> dict[int, int]:
@@ -216,21 +205,19 @@ def _bytes(told: str) -> int:
 
 CASES = (
     Case(
-        name="refresh_1000000",
+        name=TIME,
         title=f"REFRESH TABLE of 1,000,000 rows, {_DIFFER}",
         peer="INSERT OVERWRITE",
         unit="s",
         goal=2.0,
-        open=_against_overwrite,
-        warm_ups=1,
+        open=_open,
     ),
     Case(
-        name="refresh_bytes_of_dependents",
+        name=BYTES,
         title=f"what a view on a table of {_FEWER:,} rows reads of it after a refresh, {_DIFFER}",
         peer="",
         unit="of the table's bytes",
         goal=0.05,
-        open=_bytes_of_dependents,
-        warm_ups=0,
+        open=_open,
     ),
 )
