@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress
-    from rw_sql.metastore.records import SourceRecord
     from rw_sql.syntax.script import ScriptStatement
     from rw_sql.syntax.statements import Name, Statement
 
@@ -131,8 +129,7 @@ class Attached:
         self._runtime = runtime
         self._state = SessionState(ask=_default_ask())
         self._next_look = 0.0
-        self._sources: dict[str, SourceRecord] = {}
-        self._sources_epoch = -1
+        self._seen = runtime.context.metastore.snapshot()
         self._views = SparkViews(runtime.context, spark)
         runtime.views.append(self._views)
         self._views.refresh()
@@ -230,7 +227,7 @@ class Attached:
         try:
             table = self._runtime.executor.run(statement, self._state)
             self._views.refresh()
-            self._know_sources(self._runtime.context.metastore.snapshot())
+            self._seen = self._runtime.context.metastore.snapshot()
             return frame_of(self.spark, table)
         except SqlError as error:
             raise error.located(text) from error.__cause__
@@ -258,7 +255,7 @@ class Attached:
         # A plain statement is Spark's and needs no catalog of ours, wherever that has gone.
         try:
             snapshot = self._runtime.context.metastore.snapshot()
-            self._know_sources(snapshot)
+            self._seen = snapshot
             if not self._views.is_current(snapshot.epoch):
                 self._views.refresh()
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
@@ -269,19 +266,13 @@ class Attached:
 
         Raises SqlError, located in ``text``, where one of them cannot be.
         """
-        sources = sources_in(self._sources, text)
+        sources = sources_in(self._seen, text)
         if not sources:
             return read()
         try:
             return scanned(self._runtime.context, self.spark, sources, read, text)
         except SqlError as error:
             raise error.located(text) from error.__cause__
-
-    def _know_sources(self, snapshot: Snapshot) -> None:
-        if snapshot.epoch != self._sources_epoch:
-            # A table has the name of its source, and is what that name reads.
-            self._sources = {s.name: s for s in snapshot.all("source") if snapshot.table_of(s.id) is None}
-            self._sources_epoch = snapshot.epoch
 
 
 _lock = threading.RLock()

@@ -32,7 +32,7 @@ _SECONDS = 6.0
 _REST_SECONDS = REST_AFTER_SECONDS + 15
 """Until the jobs of the paused sources rest."""
 
-_SETTLE_SECONDS = 20.0
+_SETTLE_SECONDS = 10.0
 """Until what the last side compiles and collects after its start is over."""
 
 IDLE, PAUSED, MEMORY = "idle_20", "paused_20", "idle_memory"

@@ -177,6 +177,9 @@ class StoredTable:
                 )
             except CommitFailedError as error:
                 raise Moved(self.uri) from error
+            if transaction is not None and self.version == before + 1:
+                # The handle would read the log for what was just written to it.
+                self._transactions = {(transaction[0], before + 1): transaction[1]}
             if self._read_version == before and (added := self._added(before, before + 1)) is not None:
                 self._read |= added
                 self._read_version = before + 1

@@ -41,12 +41,16 @@ _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedId
 _WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
 
 
-def sources_in(known: Mapping[str, SourceRecord], text: str) -> tuple[SourceRecord, ...]:
-    """The sources that a statement of Spark's may read: those whose names are among its words."""
-    if not known:
+def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
+    """The sources that a statement of Spark's may read: those whose names are among its words.
+
+    A table has the name of its source, and is what that name reads.
+    """
+    if not snapshot.kinds.get("source"):
         return ()
     words = {word.strip("`") if word.startswith("`") else word.lower() for word in _WORD.findall(text)}
-    return tuple(known[name] for name in sorted(words & known.keys()))
+    found = (snapshot.find("source", name) for name in sorted(words))
+    return tuple(source for source in found if source is not None and snapshot.table_of(source.id) is None)
 
 
 @dataclass(slots=True)

@@ -102,7 +102,7 @@ class SparkViews:
         snapshot = self._context.metastore.snapshot()
         if self.is_current(snapshot.epoch):
             return
-        logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")}
+        logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")} if self._errors else {}
         for name in [name for name, (source_id, _) in self._errors.items() if logs.get(name) != source_id]:
             self._drop_errors(name)
         wanted = {view.name: view for view in snapshot.kept}

@@ -1,0 +1,125 @@
+"""Records of a topic into Delta: the log of a source beside Spark reading, decoding and writing the same.
+
+``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` reads a topic at each line it gets, which names the
+topic and how many records it has.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.harness import Case, Pair
+from bench.streaming import (
+    BOTH,
+    COLUMNS,
+    SETTINGS,
+    Child,
+    Watched,
+    bare_flights,
+    bare_session,
+    child,
+    fill,
+    flights_broker,
+    say,
+    wait_until,
+)
+
+RECORDS = 5_000_000
+PARTITIONS = 4
+_FEWER = 500_000
+
+
+def _wait(table: Watched, records: int) -> None:
+    wait_until(lambda: table.rows() >= records, f"{table.path} has all records")
+
+
+def _ours(bootstrap: str, folder: str) -> None:
+    import rw_sql
+
+    spark = rw_sql.connect(folder, config=SETTINGS)
+    spark.sql("SET statement_timeout = '3600s'").collect()
+    say("ready")
+    for number, line in enumerate(sys.stdin):
+        topic, records = line.split()
+        spark.sql(
+            f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', paused = 'true', "
+            f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
+        ).collect()
+        # A reader, so that the log is filled; it keeps nothing.
+        spark.sql(f"CREATE MATERIALIZED VIEW v{number} AS SELECT flight FROM s{number} WHERE flight < 0").collect()
+        source = spark.sql(f"SELECT id FROM rw_catalog.rw_sources WHERE name = 's{number}'").collect()[0][0]
+        log = Watched(f"{folder}/data/{source}/1")
+        started = time.perf_counter()
+        spark.sql(f"RESUME SOURCE s{number}").collect()
+        _wait(log, int(records))
+        say(str(time.perf_counter() - started))
+        spark.sql(f"DROP SOURCE s{number} CASCADE").collect()
+
+
+def _bare(bootstrap: str, folder: str) -> None:
+    spark = bare_session(folder)
+    say("ready")
+    for number, line in enumerate(sys.stdin):
+        topic, records = line.split()
+        table = Watched(f"{folder}/table{number}")
+        started = time.perf_counter()
+        query = (
+            bare_flights(spark, bootstrap, topic, "partition", "offset", "timestamp")
+            .writeStream.format("delta")
+            .option("checkpointLocation", f"{folder}/checkpoint{number}")
+            .start(table.path)
+        )
+        _wait(table, int(records))
+        say(str(time.perf_counter() - started))
+        query.stop()
+        shutil.rmtree(table.path)
+
+
+def _throughput(process: Child, topic: str = "flights", records: int = RECORDS) -> float:
+    """Records a second."""
+    process.tell(f"{topic} {records}")
+    return records / float(process.hear())
+
+
+@contextmanager
+def _open() -> Iterator[Pair]:
+    from rw_sql.cli.kafka_topics import create_topic
+
+    with flights_broker(RECORDS, PARTITIONS) as (bootstrap, folder):
+        create_topic(bootstrap, "fewer", PARTITIONS)
+        fill(bootstrap, "fewer", _FEWER, PARTITIONS)
+        sides = [child("bench.cases.ingest", side, bootstrap, str(folder / side)) for side in ("ours", "bare")]
+        with sides[0] as ours, sides[1] as bare:
+            assert (ours.hear(), bare.hear()) == ("ready", "ready")
+            yield Pair(
+                ours=lambda: _throughput(ours),
+                peer=lambda: _throughput(bare),
+                warm_up=lambda: [_throughput(side, "fewer", _FEWER) for side in (ours, bare)],
+                settings={
+                    "records": f"{RECORDS:,}, JSON of 80 bytes, {PARTITIONS} partitions",
+                    "both": BOTH,
+                    "ours": "RESUME of a source with one view, which reads the log meanwhile, until the log has all",
+                    "peer": "readStream, from_json with partition, offset and timestamp, into Delta; all in one batch",
+                },
+            )
+
+
+CASES = (
+    Case(
+        name="ingest_5000000",
+        title="5,000,000 JSON records from Kafka into Delta",
+        peer="readStream, from_json, Delta",
+        unit="records/s",
+        goal=0.95,
+        is_more_better=True,
+        open=_open,
+    ),
+)
+
+
+if __name__ == "__main__":
+    {"ours": _ours, "bare": _bare}[sys.argv[1]](sys.argv[2], sys.argv[3])
