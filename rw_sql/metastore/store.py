@@ -11,12 +11,12 @@ import getpass
 import logging
 import os
 import re
-import time
 import uuid
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock, RLock, Thread, main_thread
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
+from rw_sql.metastore.later import Later
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
 from rw_sql.metastore.migrations import migrate
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
@@ -46,7 +47,6 @@ _PROJECTED = "projected"
 _RECENT = 64
 _COLLECTING_SECONDS = 1.0
 _PROJECTING_SECONDS = 0.2
-_LOOK_SECONDS = 0.1
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 _log = logging.getLogger(__name__)
@@ -100,17 +100,12 @@ class Metastore:
         self._seen = (-1, Snapshot())
         # The newest operations that were committed through this object, by their epochs; None for safe ones.
         self._made: dict[int, OperationRecord | None] = {}
-        # What is under way on other threads: outcomes that are written, turns of the log's upkeep, and projections.
-        self._outcomes: list[Thread] = []
-        self._pending: list[dict[str, Any]] = []
-        self._is_collecting = False
-        self._hurry = Event()
-        self._turns: list[Thread] = []
-        self._projectings: list[Thread] = []
+        self._outcomes = Later(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
+        self._pending: deque[dict[str, Any]] = deque()
+        self._projecting_later = Later(self._project_or_warn, "projection", seconds=_PROJECTING_SECONDS)
         self._projecting = Lock()
-        self._projecting_hurry = Event()
-        self._is_projection_due = False
-        self._beginning = Lock()
+        # A turn of the log's upkeep is beside what comes, as another process might do it.
+        self._turns = Later(self._upkeep_or_warn, "upkeep")
         self._upkeeping = Lock()
         self._load()
 
@@ -195,9 +190,9 @@ class Metastore:
             self._made = {at: made for at, made in self._made.items() if at > epoch - _RECENT}
             self._made[epoch] = operation_record(row, None) if operation.is_unsafe else None
             on_append()
-            self._project_later()
+            self._projecting_later.ask()
             if self._operations.is_upkeep_due(before):
-                self._upkeep_later()
+                self._turns.ask()
             return Committed(epoch=epoch, snapshot=snapshot)
 
     def project(self) -> None:
@@ -221,54 +216,40 @@ class Metastore:
             if self._seen[0] == before:
                 self._seen = (before + 1, self._seen[1])
             if self._operations.is_upkeep_due(before):
-                self._upkeep_later()
+                self._turns.ask()
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
         """As :meth:`record_outcome`, on another thread, with those that come within a moment, in one commit.
 
         Whoever asks this object for operations sees it.
         """
-        row = outcome_row(epoch, outcome, duration_ms)
-        with self._beginning:
-            self._pending.append(row)
-            if self._is_collecting:
-                return
-            self._is_collecting = True
-            self._hurry.clear()
-        self._begin(self._outcomes, self._record_pending, "outcome")
+        self._pending.append(outcome_row(epoch, outcome, duration_ms))
+        self._outcomes.ask()
 
     def settle(self, *, with_upkeep: bool = False) -> None:
         """Waits until every outcome that was to be recorded is, the projections are complete, and upkeep that has begun
         is done."""
         self.settle_projections()
-        if not self._outcomes and not with_upkeep:
-            return
-        self._hurry.set()
-        # An outcome may be what a turn of upkeep is begun for: those are looked for afterwards.
-        for begun in (self._outcomes, self._turns) if with_upkeep else (self._outcomes,):
-            self._wait_for(begun)
+        self._outcomes.settle()
+        if with_upkeep:
+            # An outcome may be what a turn of upkeep is begun for: that is waited for afterwards.
+            self._turns.settle()
 
     def settle_projections(self) -> None:
         """Waits until the tables hold what was committed through this object and what it says of jobs: a hundredth of a
         second, mostly nothing."""
-        if self._projectings:
-            self._projecting_hurry.set()
-            self._wait_for(self._projectings)
+        self._projecting_later.settle()
         with self.runtime.saying:
             pass
 
-    def _wait_for(self, begun: list[Thread]) -> None:
-        with self._beginning:
-            threads = list(begun)
-        for thread in threads:
-            thread.join()
-
     def _record_pending(self) -> None:
-        """Writes the outcomes that came up to now, after a while in which statements may follow."""
-        _let_follow(_COLLECTING_SECONDS, self._hurry)
-        with self._beginning:
-            rows, self._pending = self._pending, []
-            self._is_collecting = False
+        """Writes the outcomes that came up to now."""
+        rows: list[dict[str, Any]] = []
+        while self._pending:
+            with suppress(IndexError):  # another thread writes it
+                rows.append(self._pending.popleft())
+        if not rows:
+            return
         try:
             self._record(rows)
         except (DeltaError, OSError) as error:
@@ -317,9 +298,7 @@ class Metastore:
     def _operation_records(
         self, wanted: Callable[[pa.Table], Any], limit: int | None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        if self._outcomes:
-            self._hurry.set()
-            self._wait_for(self._outcomes)
+        self._outcomes.settle()
         with self._lock:
             table = self._operations
             table.refresh()
@@ -447,48 +426,12 @@ class Metastore:
                     # It replaces all rows: beside commits that come one after the other it would never win.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 
-    def _project_later(self) -> None:
-        with self._beginning:
-            if self._is_projection_due:
-                return
-            self._is_projection_due = True
-            self._projecting_hurry.clear()
-        self._begin(self._projectings, self._project_due, "projection")
-
-    def _project_due(self) -> None:
-        _let_follow(_PROJECTING_SECONDS, self._projecting_hurry)
-        with self._beginning:
-            self._is_projection_due = False
-        self._project_or_warn()
-
     def _project_or_warn(self) -> None:
         try:
             self.project()
         except (DeltaError, OSError) as error:
             # The operation is committed whatever happens here; the next commit or open completes the projections.
             _log.warning("the projections of %s are not complete: %s", self.directory, error)
-
-    def _upkeep_later(self) -> None:
-        """A turn of the log's upkeep beside what comes, as another process might do it."""
-        self._begin(self._turns, self._upkeep_or_warn, "upkeep")
-
-    def _begin(self, begun: list[Thread], work: Callable[[], None], name: str) -> None:
-        """Begins ``work`` on a thread that the interpreter waits for when it ends, and notes it in ``begun``.
-
-        Where there can be no more threads (from Python 3.12 on: while the interpreter ends) it is done before this
-        returns.
-        """
-        thread = Thread(target=work, name=f"rw_sql-{name}")
-        with self._beginning:
-            begun[:] = [known for known in begun if known.is_alive()]
-            try:
-                thread.start()
-            except RuntimeError:
-                pass
-            else:
-                begun.append(thread)
-                return
-        work()
 
     def _upkeep_or_warn(self) -> None:
         with self._upkeeping:
@@ -510,14 +453,6 @@ class Metastore:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
                     except Moved:
                         continue
-
-
-def _let_follow(seconds: float, hurry: Event) -> None:
-    """Waits a while in which statements may follow, or until somebody is in a hurry."""
-    until = time.monotonic() + seconds
-    # Where the interpreter ends nothing follows, and it waits for this thread.
-    while time.monotonic() < until and main_thread().is_alive() and not hurry.wait(min(_LOOK_SECONDS, seconds)):
-        pass
 
 
 def _user() -> str:

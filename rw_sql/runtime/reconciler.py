@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from concurrent.futures import wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -25,12 +25,13 @@ from rw_sql.plan.desired import (
     ingest_fragment,
     view_job,
 )
-from rw_sql.runtime.background import prepare, run_in_background
+from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.discovered import was_discovered
+from rw_sql.runtime.ending import Ending
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.holds import held_jobs
-from rw_sql.runtime.ingest import Ingest, Prepared
+from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import Failure, StalledError, cause_line
 from rw_sql.runtime.job_slot import FIRST_RETRY_SECONDS, JobSlot
 from rw_sql.runtime.lease import now_ms
@@ -43,10 +44,10 @@ from rw_sql.runtime.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Future
 
     from rw_sql.plan.desired import JobSpec
     from rw_sql.runtime.context import Context
+    from rw_sql.runtime.ingest import Prepared
     from rw_sql.runtime.job import Job
 
 logger = logging.getLogger(__name__)
@@ -58,41 +59,6 @@ WITHHELD = "stands still while a rewind point is made or a REWIND is carried out
 """The reason of a job that waits for what is done between two runs."""
 
 _LOOK_SECONDS = 0.2
-
-
-@dataclass(slots=True)
-class Ending:
-    """What is left of a reader that was stopped: its query until that has ended, and the reader, for the next to go on
-    with what it has, where it ended in order a short while ago. ``prepared`` is that next one's beginning."""
-
-    query: Future[None]
-    reader: Ingest | None
-    since: float
-    prepared: Future[Prepared] | None = None
-
-    def prepare(self, context: Context, spec: IngestSpec) -> None:
-        """Begins to prepare the next run, unless that was begun."""
-        if self.reader is not None and self.prepared is None:
-            self.prepared = prepare(partial(Ingest.prepare, context, spec, self.reader), "preparing")
-
-    def take_prepared(self) -> Prepared | None:
-        """What was prepared, where it came to something."""
-        prepared, self.prepared = self.prepared, None
-        if prepared is None or prepared.exception() is not None:
-            return None  # what went wrong goes wrong again, or does not any more
-        return prepared.result()
-
-    def abandon(self) -> None:
-        """Lets go of what was prepared."""
-        prepared = self.take_prepared()
-        if prepared is not None:
-            prepared.abandon()
-
-    def close(self) -> None:
-        """As :meth:`abandon`, where no run goes on with what is left: where the last one stood is written down."""
-        self.abandon()
-        if self.reader is not None:
-            self.reader.note()
 
 
 class Reconciler:
@@ -460,8 +426,7 @@ class Reconciler:
                 self._try(slot, slot.running.stop)
                 slot.running = None
         wait([ending.query for ending in self._endings.values()])
-        for job_id, ending in self._endings.items():
-            self._try(JobSlot(job_id=job_id, object_id=0), ending.close)
+        wait([run_in_background(ending.close, f"{job_id}-close") for job_id, ending in self._endings.items()])
         if not is_owner:
             return
         self._context.metastore.runtime.write_job_status(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from metastore_model import Make, Model, check_lookups, content, operations, without_epochs
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before, store
+from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before, later
 from rw_sql.metastore.records import AssignSplits, DropObject, ForgetSplitStates, PutObject, PutSplitStates
 from rw_sql.metastore.table import UPKEEP_EVERY, StoredTable
 
@@ -101,7 +101,7 @@ def test_outcomes_that_come_within_a_moment_are_one_commit(metastore: Metastore,
 def test_an_outcome_that_nobody_asks_for_is_recorded_soon(
     metastore: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_COLLECTING_SECONDS", 0.01)
+    monkeypatch.setattr(metastore._outcomes, "seconds", 0.01)
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     before = metastore.version()
     metastore.record_outcome_later(1, "applied", 5)
@@ -120,7 +120,7 @@ def test_where_there_can_be_no_more_threads_an_outcome_is_recorded_at_once(
             raise RuntimeError("can't create new thread at interpreter shutdown")
 
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
-    monkeypatch.setattr(store, "Thread", Refused)
+    monkeypatch.setattr(later, "Thread", Refused)
     monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
     metastore.record_outcome_later(1, "applied", 5)
     metastore.settle(with_upkeep=True)

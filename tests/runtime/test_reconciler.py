@@ -19,9 +19,9 @@ from rw_sql.plan.lower_undo import DISCOVERY
 from rw_sql.runtime import job_slot
 from rw_sql.runtime import reconciler as module
 from rw_sql.runtime.discovered import only_adds_splits, was_discovered
+from rw_sql.runtime.ending import Ending
 from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import BatchGate, Failure, StalledError
-from rw_sql.runtime.reconciler import Ending
 from tests.runtime.jobs import WAIT_SECONDS, Jobs, wait_until
 
 if TYPE_CHECKING:
