@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from concurrent.futures import wait
+from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from rw_sql.runtime.background import prepare
-from rw_sql.runtime.ingest import Ingest
+from rw_sql.runtime.prepared import Prepared
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from rw_sql.plan.desired import IngestSpec
     from rw_sql.runtime.context import Context
-    from rw_sql.runtime.ingest import Prepared
+    from rw_sql.runtime.ingest import Ingest
 
 
 @dataclass(slots=True)
@@ -26,15 +28,28 @@ class Ending:
     reader: Ingest | None
     since: float
     prepared: Future[Prepared] | None = None
+    _taking: Lock = field(default_factory=Lock)
 
     def prepare(self, context: Context, spec: IngestSpec) -> None:
-        """Begins to prepare the next run, unless that was begun."""
+        """Begins to prepare the next run, its query included, unless that was begun."""
         if self.reader is not None and self.prepared is None:
-            self.prepared = prepare(partial(Ingest.prepare, context, spec, self.reader), "preparing")
+            self.prepared = prepare(partial(self._prepare, context, spec, self.reader), "preparing")
+
+    def _prepare(self, context: Context, spec: IngestSpec, reader: Ingest) -> Prepared:
+        prepared = Prepared.of(context, spec, reader.session)
+        wait([self.query])  # two queries of one name cannot be
+        try:
+            if self.query.exception() is None:
+                prepared.start_early(reader.run + 1)
+        except BaseException:
+            prepared.abandon()
+            raise
+        return prepared
 
     def take_prepared(self) -> Prepared | None:
-        """What was prepared, where it came to something."""
-        prepared, self.prepared = self.prepared, None
+        """What was prepared, where it came to something; it is the caller's then."""
+        with self._taking:
+            prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.exception() is not None:
             return None  # what went wrong goes wrong again, or does not any more
         return prepared.result()

@@ -399,6 +399,8 @@ class Executor:
 
     def _stalls(self, plan: Plan) -> list[ObjectChange]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
+        if not wanted:
+            return []  # what is said of jobs is waited for until it is written
         statuses = self._context.metastore.runtime.job_statuses()
         return [
             ObjectChange(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")

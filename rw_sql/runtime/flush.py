@@ -16,9 +16,9 @@ from rw_sql.plan.readers import readers_of
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.arrival import Ends
 from rw_sql.runtime.backfills import unfinished_backfills
-from rw_sql.runtime.ingest import DISCOVERING
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.positions import read_positions
+from rw_sql.runtime.readable import DISCOVERING
 from rw_sql.runtime.readers.positions import read_fragment_positions
 from rw_sql.runtime.views.inputs import WAITING
 

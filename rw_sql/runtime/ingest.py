@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.facts import NotedPosition
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.definitions import connector_of, source_definition
-from rw_sql.plan.desired import ingest_fragment, ingest_spec
-from rw_sql.plan.splits import AHEAD, EXPIRED, OK, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
+from rw_sql.plan.definitions import source_definition
+from rw_sql.plan.desired import ingest_fragment
+from rw_sql.plan.splits import OK, split_status
 from rw_sql.runtime.decode import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
 from rw_sql.runtime.log_size import current_bucket
 from rw_sql.runtime.log_upkeep import Upkeep, retention_of
-from rw_sql.runtime.opening import Opening
 from rw_sql.runtime.output import SMALL_ROWS, FencedError, JobOutput, as_stored
-from rw_sql.runtime.pace import Pace, Throttle, pace_of
+from rw_sql.runtime.pace import Pace, Throttle
 from rw_sql.runtime.positions import ALL_SPLITS, known_state, read_positions
+from rw_sql.runtime.prepared import Prepared
 from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
+from rw_sql.runtime.readable import require_readable, still_asked
 from rw_sql.runtime.upstream_records import has_small_batches, offsets_per_record, read_records
-from rw_sql.syntax.names import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,8 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, Upstream, UpstreamWatch
-    from rw_sql.metastore import Snapshot
+    from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, UpstreamWatch
     from rw_sql.plan.desired import IngestSpec
     from rw_sql.runtime.context import Context
 
@@ -51,78 +47,6 @@ NOTE_EVERY = 100
 
 MOST_NAMED_SPLITS = 1000
 """Up to so many splits every commit names all of them, above that only those it moves."""
-
-DISCOVERING = "DISCOVERING"
-"""The first word of the reason of a reader that waits for its splits to be listed."""
-
-_RANGED_INTERVAL_MS = 200
-_PREPARED_SECONDS = 1.0
-_CHECKPOINT_FOLDERS = ("offsets", "commits", "sources/0")
-
-
-def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
-    """Raises StalledError where the upstream does not answer, lacks what the source names, or nobody listed it yet."""
-    if upstream.error is not None:
-        raise StalledError(f"UNREACHABLE {upstream.error}")
-    if upstream.missing:
-        raise StalledError(f"MISSING topic {', '.join(upstream.missing)}")
-    if not splits:
-        raise StalledError(f"{DISCOVERING} the splits are not known yet")
-
-
-def still_asked(
-    kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
-) -> tuple[str, ...]:
-    """The splits without those that are gone and were read to their ends: of these nothing is missed."""
-    if not isinstance(kind, RangedConnector):
-        return splits
-    return tuple(
-        split
-        for split in splits
-        if split in upstream.splits or split not in states or not kind.is_finished(states[split])
-    )
-
-
-def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
-    """Raises StalledError where the upstream is not the one that the positions were taken from, with what to type.
-
-    Where in it the positions lie is not asked: of a reader that runs they are older than the look.
-    """
-    by_status = _by_status(splits, states, upstream)
-    for status in (OTHER_CLUSTER, RECREATED, ORPHAN):
-        if found := by_status.get(status):
-            raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {quoted(name)}", is_final=True)
-
-
-def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
-    """Raises StalledError where a reader cannot start at the positions, with what to type."""
-    require_splits(splits, upstream)
-    require_same(name, splits, states, upstream)
-    by_status = _by_status(splits, states, upstream)
-    for status, where in ((EXPIRED, "EARLIEST"), (AHEAD, "LATEST")):
-        found = by_status.get(status)
-        if not found:
-            continue
-        lost = sum(upstream.splits[split].start - states[split].offset for split in found)
-        counted = f", {lost} records" if status == EXPIRED else ""
-        # The others keep their place: moving them too would repeat what they have read.
-        only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
-        raise StalledError(
-            f"{status} {_few(found)}{counted}: PAUSE SOURCE {quoted(name)}; "
-            f"INJECT SOURCE OFFSETS {quoted(name)} TO {where}{only}; RESUME SOURCE {quoted(name)}",
-            is_final=True,
-        )
-
-
-def _by_status(splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for split in splits:
-        found.setdefault(split_status(states.get(split), upstream.splits.get(split)), []).append(split)
-    return found
-
-
-def _few(splits: list[str]) -> str:
-    return ", ".join(splits[:8])
 
 
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
@@ -157,27 +81,6 @@ def _note_all(context: Context, source: SourceRecord, version: int, *, run: int,
     note_stretches(context.warehouse, source, version)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A run's beginning, before anything is written: what the catalog said, the upstream answered, and the stream."""
-
-    snapshot: Snapshot
-    source: SourceRecord
-    opening: Opening
-    pace: Pace
-    upstream: Upstream
-    at: float
-
-    def holds(self, context: Context) -> bool:
-        """Whether it is what would be found now: the catalog is the same, and the look a moment old."""
-        is_recent = time.monotonic() - self.at < _PREPARED_SECONDS
-        return is_recent and context.metastore.snapshot().epoch == self.snapshot.epoch
-
-    def abandon(self) -> None:
-        """Lets go of everything."""
-        self.opening.abandon()
-
-
 @dataclass(slots=True)
 class Ingest:
     """One run of a source's shared reader."""
@@ -209,52 +112,19 @@ class Ingest:
     stall: StalledError | None = None
 
     @staticmethod
-    def prepare(context: Context, spec: IngestSpec, before: Ingest | None = None) -> Prepared:
-        """What a run needs and nobody sees: looks upstream, and opens the stream where the reader will begin.
-
-        ``before`` is this process's last run of the reader, where that ended in order: the next goes on with what that
-        left. Raises StalledError where the run cannot begin.
-        """
-        snapshot = context.metastore.snapshot()
-        source = snapshot.get(spec.source_id)
-        if not isinstance(source, SourceRecord) or ingest_spec(snapshot, source) != spec:
-            raise StalledError("the catalog has moved on")
-        statement = source_definition(spec.definition)
-        kind = connector(connector_of(statement) or "")
-        options = context.resolve(spec.options, snapshot)
-        pace = pace_of(options)
-        session = before.session if before is not None else None
-        opening = Opening(context, statement, kind, options, max_records=pace.batch_records, session=session)
-        try:
-            states = read_positions(context.warehouse, context.metastore, snapshot, source).states
-            begins = {split: states[split] for split in spec.splits if split in states}
-            if before is not None:  # what is tried again and again, while the upstream is away, opens nothing
-                opening.begin(begins)
-            # Before anything is written: while the upstream is away, each further try would leave a run and a fence.
-            upstream = look_anew(kind, options)
-            require_splits(spec.splits, upstream)
-            if before is None:
-                opening.begin(begins)
-        except BaseException:
-            opening.abandon()
-            raise
-        return Prepared(
-            snapshot=snapshot, source=source, opening=opening, pace=pace, upstream=upstream, at=time.monotonic()
-        )
-
-    @staticmethod
     def start(
         context: Context, spec: IngestSpec, before: Ingest | None = None, prepared: Prepared | None = None
     ) -> Ingest:
         """Claims a run, fences earlier ones out of the log, reads the position, and starts.
 
-        ``before`` is as in :meth:`prepare`, ``prepared`` what that gave, where it was done already. Raises
-        StalledError, and has written nothing where the upstream does not answer.
+        ``before`` is this process's last run of the reader, where that ended in order: the next goes on with what that
+        left. ``prepared`` is its beginning, where that was prepared already. Raises StalledError, and has written
+        nothing where the upstream does not answer.
         """
-        if prepared is not None and not prepared.holds(context):
+        if prepared is not None and not prepared.holds(spec):
             prepared.abandon()
             prepared = None
-        prepared = prepared or Ingest.prepare(context, spec, before)
+        prepared = prepared or Prepared.of(context, spec, before.session if before is not None else None)
         try:
             return Ingest._start(context, spec, prepared, before)
         except BaseException:
@@ -305,7 +175,7 @@ class Ingest:
             kind=kind,
             options=options,
             output=output,
-            checkpoint=f"{context.warehouse.ingest_checkpoints(source.id)}/{run.run}",
+            checkpoint=prepared.query(run.run).checkpoint,
             positions={split: states[split].offset for split in spec.splits},
             incarnations={kind.split_topic(split): states[split].incarnation for split in spec.splits},
             since={split: stored[split].epoch for split in spec.splits},
@@ -325,38 +195,21 @@ class Ingest:
             ),
             decoder=Decoder(statement, run.run),
         )
-        job._start_query(opening.stream({split: states[split] for split in spec.splits}))
+        job._begin_query(prepared, {split: states[split] for split in spec.splits})
         opening.end()
         job.session = opening.session
         return job
 
-    def _start_query(self, records: DataFrame) -> None:
-        is_ranged = isinstance(self.kind, RangedConnector)
-        # Whether there is anything new is asked of another process, which takes longer than asking Spark's own reader.
-        interval_ms = max(self.pace.interval_ms, _RANGED_INTERVAL_MS) if is_ranged else self.pace.interval_ms
-        self._remove_old_checkpoints()
-        # Hadoop runs a process for each folder that it makes, without its native library.
-        self.context.warehouse.make_folders(*(f"{self.checkpoint}/{name}" for name in _CHECKPOINT_FOLDERS))
-        # As Spark writes it where there is none, which takes a process more.
-        self.context.warehouse.write_text(f"{self.checkpoint}/metadata", f'{{"id":"{uuid.uuid4()}"}}')
-        beginning = self.kind.beginning(self.positions)
-        if beginning is not None:
-            self.context.warehouse.write_text(f"{self.checkpoint}/sources/0/0", beginning)
-        fault("ingest.before_query")
-        self.query = (
-            records.writeStream.queryName(self.spec.job)
-            .option("checkpointLocation", self.checkpoint)
-            .trigger(processingTime=f"{interval_ms} milliseconds")
-            .foreachBatch(self.gate.guarded(self._on_batch))
-            .start()
-        )
-        fault("ingest.after_query")
-
-    def _remove_old_checkpoints(self) -> None:
-        folder = self.context.warehouse.ingest_checkpoints(self.source.id)
-        for name in self.context.warehouse.list_names(folder):
-            if name != str(self.run):
-                self.context.warehouse.remove(f"{folder}/{name}")
+    def _begin_query(self, prepared: Prepared, states: dict[str, SplitState]) -> None:
+        """Starts the query, or goes on with the one that was started early, where that begins at these positions."""
+        of, write, early = prepared.query(self.run), self.gate.guarded(self._on_batch), prepared.early
+        if early is not None and early.fits(self.run, states):
+            self.query = early.go_on(write)
+        else:
+            if early is not None:
+                early.abandon()  # two queries of one name cannot be
+            self.query = of.start(prepared.opening.stream(states), self.positions, write)
+        of.remove_others()
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         ranges = self._ranges(self._ends(batch))

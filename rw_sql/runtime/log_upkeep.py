@@ -141,6 +141,7 @@ class Upkeep:
             fault("upkeep.noted")
             if keep_from is not None:
                 files.clean_commits(keep_from)
+        files.clean_checksums(output.table.version())
         fault("upkeep.cleaned")
         live = live_files(output.table)
         files.remove_replaced(live)

@@ -23,9 +23,9 @@ from rw_sql.plan.options import source_options, visible
 from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.ingest import require_same, require_splits, still_asked
 from rw_sql.runtime.job import StalledError, cause_line
 from rw_sql.runtime.lease import HEARTBEAT_SECONDS, is_orphaned, now_ms, renewed, try_take
+from rw_sql.runtime.readable import require_same, require_splits, still_asked
 from rw_sql.runtime.rebuilding import swap_rebuilt
 from rw_sql.runtime.reconciler import Reconciler
 from rw_sql.runtime.sweep import sweep

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from rw_sql.plan.desired import JobSpec
     from rw_sql.runtime.context import Context
-    from rw_sql.runtime.ingest import Prepared
     from rw_sql.runtime.job import Job
+    from rw_sql.runtime.prepared import Prepared
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,10 @@ class Reconciler:
             self._context.metastore.runtime.acknowledge_holds(stopped)
 
     def _prepare(self, jobs: Iterable[str], wanted: Mapping[str, JobSpec]) -> None:
-        """Lets readers that stand still for a rewind point get ready for what comes after it."""
+        """Lets readers that stand still for a rewind point get ready for what comes after it, and no others."""
+        for job, left in list(self._endings.items()):
+            if job not in wanted and left.prepared is not None:
+                run_in_background(left.abandon, f"{job}-abandon")
         for job in jobs:
             spec, ending = wanted[job], self._endings.get(job)
             if ending is not None and isinstance(spec, IngestSpec):

@@ -42,13 +42,20 @@ MOST_SMALL_FILES = 20
 GRACE_SECONDS = 3600.0
 """How long a replaced file stays after its commit was cleaned away, for queries that read an older version."""
 
-COMMITS_GRACE_SECONDS = 60.0
-"""How long commits stay after a checkpoint took their place, for queries that listed them before and read them now."""
+COMMITS_GRACE_SECONDS = 20.0
+"""How long commits stay after a checkpoint took their place, for queries that listed them before and read them now.
+
+Each file in a log costs whoever lists it, Spark's streams at each look: what a batch costs grows with this.
+"""
+
+MOST_CHECKSUMS = 20
+"""Of how many versions checksums are kept: who opens a table opens one of the newest. All others are worked out."""
 
 ORPHAN_SECONDS = 24 * 3600.0
 """How old a file must be that no commit knows, to count as what a killed writer left behind."""
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
 _LOG_FILE = re.compile(r"\.?(\d{20})\.(json|crc|json\.crc|crc\.crc|crc\.\w+\.writing|checkpoint\..*)")
 _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
@@ -136,6 +143,20 @@ class TableFiles:
             self.warehouse.remove(f"{self.table}/_delta_log/{name}")
             fault("upkeep.cleaning")
         return len(commits)
+
+    def clean_checksums(self, newest: int) -> int:
+        """Removes the version checksums of all but the newest versions; how many.
+
+        Nobody needs them to read a version, and half of a log's files are such.
+        """
+        old = [
+            name
+            for name in self._log_names()
+            if (match := _CHECKSUM.fullmatch(name)) and int(match[1]) <= newest - MOST_CHECKSUMS
+        ]
+        for name in old:
+            self.warehouse.remove(f"{self.table}/_delta_log/{name}")
+        return len(old)
 
     def remove_replaced(self, live: Collection[str]) -> int:
         """Removes the files of those lists whose time has come; how many. ``live`` are never removed."""

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import JobStatus
     from rw_sql.metastore.records import Change
     from rw_sql.plan.desired import JobSpec
-    from rw_sql.runtime.ingest import Ingest, Prepared
+    from rw_sql.runtime.ingest import Ingest
     from rw_sql.runtime.job import Failure
+    from rw_sql.runtime.prepared import Prepared
 
 WAIT_SECONDS = 20.0
 

@@ -63,6 +63,17 @@ def test_small_files_are_put_together_and_a_stream_sees_no_row_twice(log: Tended
     assert len(log.on_disk()) == 34
 
 
+def test_checksums_are_kept_of_the_newest_versions_only(log: TendedLog) -> None:
+    log.append(2 * table_files.MOST_CHECKSUMS)
+    log.turn()
+    folder = Path(log.output.path) / "_delta_log"
+    told = sorted(int(file.stem) for file in folder.glob("*.crc"))
+    newest = log.output.table.version()
+    assert told == list(range(newest - table_files.MOST_CHECKSUMS + 1, newest + 1))
+    log.append(3)
+    assert (folder / f"{newest + 3:020d}.crc").exists()
+
+
 def test_what_everybody_has_read_goes(log: TendedLog) -> None:
     views = [log.view("v"), log.view("w")]
     log.append(30)

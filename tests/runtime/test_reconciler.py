@@ -22,6 +22,7 @@ from rw_sql.runtime.discovered import only_adds_splits, was_discovered
 from rw_sql.runtime.ending import Ending
 from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import BatchGate, Failure, StalledError
+from rw_sql.runtime.prepared import Prepared
 from tests.runtime.jobs import WAIT_SECONDS, Jobs, wait_until
 
 if TYPE_CHECKING:
@@ -302,14 +303,16 @@ def test_a_reader_whose_query_did_not_end_in_order_is_not_gone_on_with(jobs: Job
 def _ending(**left: Any) -> Ending:
     ended: Future[None] = Future()
     ended.set_result(None)
-    return Ending(query=ended, reader=SimpleNamespace(**left), since=time.monotonic())  # type: ignore[arg-type]
+    reader: Any = SimpleNamespace(session=None, run=4, **left)
+    return Ending(query=ended, reader=reader, since=time.monotonic())
 
 
 def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_run(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = SimpleNamespace()
-    monkeypatch.setattr(Ingest, "prepare", lambda *_: made)
+    early: list[int] = []
+    made = SimpleNamespace(start_early=early.append)
+    monkeypatch.setattr(Prepared, "of", lambda *_: made)
     jobs.put_view("v")
     spec: Any = IngestSpec(
         job="mv-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a",), since=1
@@ -321,6 +324,7 @@ def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_r
     jobs.reconciler.reconcile()
     wait_until(lambda: ending.prepared is not None and ending.prepared.done(), "it gets ready")
     assert not jobs.starts
+    assert early == [5], "its query is started for the run that comes next"
     withheld.clear()
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.prepared == [made]
@@ -328,8 +332,8 @@ def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_r
 
 def test_what_was_prepared_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    made = SimpleNamespace(abandon=lambda: told.append("let go"))
-    monkeypatch.setattr(Ingest, "prepare", lambda *_: made)
+    made = SimpleNamespace(abandon=lambda: told.append("let go"), start_early=lambda _: None)
+    monkeypatch.setattr(Prepared, "of", lambda *_: made)
     ending, nothing = _ending(note=lambda: told.append("noted")), SimpleNamespace()
     ending.prepare(nothing, nothing)  # type: ignore[arg-type]
     ending.close()
@@ -338,9 +342,25 @@ def test_what_was_prepared_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch)
     def fails(*_: object) -> None:
         raise StalledError("UNREACHABLE")
 
-    monkeypatch.setattr(Ingest, "prepare", fails)
+    monkeypatch.setattr(made, "start_early", fails)
     ending.prepare(nothing, nothing)  # type: ignore[arg-type]
     assert ending.take_prepared() is None
+    assert told == ["let go", "noted", "let go"]
+    monkeypatch.setattr(Prepared, "of", fails)
+    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
+    assert ending.take_prepared() is None
+
+
+def test_a_reader_that_is_not_wanted_any_more_does_not_get_ready(jobs: Jobs) -> None:
+    let_go = threading.Event()
+    ready: Future[Any] = Future()
+    ready.set_result(SimpleNamespace(abandon=let_go.set))
+    ending = jobs.reconciler._endings["ingest-7"] = _ending()
+    ending.prepared = ready
+    jobs.put_view("v")
+    jobs.reconciler.reconcile()
+    wait_until(let_go.is_set, "what was prepared is let go of")
+    assert jobs.reconciler._endings["ingest-7"] is ending, "the next run may still go on with what it has"
 
 
 def test_what_a_stopped_reader_has_is_kept_while_its_query_ends(jobs: Jobs) -> None:

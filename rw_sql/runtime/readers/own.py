@@ -16,10 +16,10 @@ from rw_sql.plan.definitions import source_definition, source_watermark
 from rw_sql.plan.desired import view_spec
 from rw_sql.plan.splits import OK, identity_status, split_status
 from rw_sql.runtime.decode import ERROR, decode
-from rw_sql.runtime.ingest import require_readable, require_splits
 from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.output import SMALL_ROWS
 from rw_sql.runtime.pace import Throttle, pace_of
+from rw_sql.runtime.readable import require_readable, require_splits
 from rw_sql.runtime.readers.positions import commit_key
 from rw_sql.runtime.readers.record import offsets_of, read_head, read_record, with_lines, write_record
 from rw_sql.runtime.readers.settle import Wanted, settle, stand
