@@ -49,16 +49,20 @@ class Ending:
     def take_prepared(self) -> Prepared | None:
         """What was prepared, where it came to something; it is the caller's then."""
         with self._taking:
-            prepared, self.prepared = self.prepared, None
+            return self._take()
+
+    def abandon(self) -> None:
+        """Lets go of what was prepared. Who takes it meanwhile waits: two queries of one name cannot be."""
+        with self._taking:
+            prepared = self._take()
+            if prepared is not None:
+                prepared.abandon()
+
+    def _take(self) -> Prepared | None:
+        prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.exception() is not None:
             return None  # what went wrong goes wrong again, or does not any more
         return prepared.result()
-
-    def abandon(self) -> None:
-        """Lets go of what was prepared."""
-        prepared = self.take_prepared()
-        if prepared is not None:
-            prepared.abandon()
 
     def close(self) -> None:
         """As :meth:`abandon`, where no run goes on with what is left: where the last one stood is written down."""

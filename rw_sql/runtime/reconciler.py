@@ -43,7 +43,7 @@ from rw_sql.runtime.sink import Sink
 from rw_sql.runtime.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from rw_sql.plan.desired import JobSpec
     from rw_sql.runtime.context import Context
@@ -143,14 +143,13 @@ class Reconciler:
         if stopped:
             self._context.metastore.runtime.acknowledge_holds(stopped)
 
-    def _prepare(self, jobs: Iterable[str], wanted: Mapping[str, JobSpec]) -> None:
+    def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:
         """Lets readers that stand still for a rewind point get ready for what comes after it, and no others."""
-        for job, left in list(self._endings.items()):
-            if job not in wanted and left.prepared is not None:
-                run_in_background(left.abandon, f"{job}-abandon")
-        for job in jobs:
-            spec, ending = wanted[job], self._endings.get(job)
-            if ending is not None and isinstance(spec, IngestSpec):
+        for job, ending in list(self._endings.items()):
+            spec = wanted.get(job)
+            if spec is None and ending.prepared is not None:
+                run_in_background(ending.abandon, f"{job}-abandon")
+            elif job in jobs and isinstance(spec, IngestSpec):
                 ending.prepare(self._context, spec)
 
     def _busy(self) -> dict[str, JobSpec | None]:
