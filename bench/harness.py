@@ -43,12 +43,14 @@ class Pair:
     ``peer`` is None where the goal is a figure and not a comparison. ``settings`` are printed, so that a reader can
     judge whether both sides were set up as their documentation advises. ``warm_up`` is done once instead of the case's
     warm-ups, where less than a measurement will do. ``not_run`` says of cases of the group, by name, why they cannot be
-    measured here.
+    measured here. ``beside`` is what bare times are held against from round to round: seconds, or any unit that is the
+    same each time.
     """
 
     ours: Callable[[], Figures]
     peer: Callable[[], Figures] | None = None
     warm_up: Callable[[], object] | None = None
+    beside: Callable[[], float] = yardstick
     not_run: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,7 +88,7 @@ class Round:
 class Outcome:
     """A case's measurements, in the order taken; ``not_run`` says why there are none, ``failed`` what went wrong.
 
-    ``beside`` are the yardstick's seconds, one a run. ``rounds`` are what rounds gave, where there were several.
+    ``beside`` is what the yardstick gave, one figure a run. ``rounds`` are what rounds gave, where there were several.
     """
 
     case: Case
@@ -271,7 +273,7 @@ def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Fi
             pair.peer()
     for _ in range(runs):
         ours.append(pair.ours())
-        beside.append(yardstick())
+        beside.append(pair.beside())
         if pair.peer:
             peer.append(pair.peer())
     return ours, peer, beside

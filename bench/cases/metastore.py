@@ -12,6 +12,9 @@ from statistics import median
 from tempfile import mkdtemp
 from time import perf_counter
 
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
 from bench.harness import Case, Pair
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import Lease, NotedPosition
@@ -29,6 +32,7 @@ MANY = 10_000
 REPEATS = 25
 SPLITS = tuple(f"orders:{number}" for number in range(MANY))
 STATES = {split: f'{{"cluster":"lkc-7x2p","incarnation":"q0B2v3","offset":{at}}}' for at, split in enumerate(SPLITS)}
+_STEADY_BY = {"rounds": "held against an append of one row by delta-rs, as many times beside each run"}
 
 
 def source(id: int) -> PutObject:
@@ -75,9 +79,21 @@ def _median(run: Callable[[], object]) -> float:
 
 
 @contextmanager
+def _appends() -> Iterator[Callable[[], float]]:
+    """The yardstick of what takes a commit or reads one: milliseconds of an append of a row by delta-rs."""
+    folder = mkdtemp(prefix="rw_sql_bench_")
+    row = pa.table({"id": [1], "definition": ["CREATE SOURCE orders"]})
+    table = DeltaTable.create(folder, row.schema)
+    try:
+        yield lambda: median(_timed(lambda: write_deltalake(table, row, mode="append")) for _ in range(REPEATS))
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
 def _open_few() -> Iterator[Pair]:
     """A metastore of ten sources: a statement's commit, and the lease."""
-    with metastore_of(10) as metastore:
+    with metastore_of(10) as metastore, _appends() as append:
         reader = Metastore.open(str(Path(metastore.directory).parent)).runtime
         lease = _lease(0)
         metastore.runtime.take_lease(lease, None)
@@ -98,7 +114,8 @@ def _open_few() -> Iterator[Pair]:
                 "lease_renew": _median(renew),
                 "lease_read": median(read() for _ in range(REPEATS)),
             },
-            settings={"sources": "10", "repeats": f"the median of {REPEATS} is a run's figure"},
+            beside=append,
+            settings={"sources": "10", "repeats": f"the median of {REPEATS} is a run's figure", **_STEADY_BY},
         )
 
 
@@ -134,7 +151,7 @@ def _open_many_splits() -> Iterator[Pair]:
 @contextmanager
 def _open_many() -> Iterator[Pair]:
     """A metastore of MANY sources and split states: a statement's commit, and what others see of it."""
-    with metastore_of(MANY, MANY) as metastore:
+    with metastore_of(MANY, MANY) as metastore, _appends() as append:
         warehouse = str(Path(metastore.directory).parent)
         reader = Metastore.open(warehouse)
 
@@ -149,10 +166,12 @@ def _open_many() -> Iterator[Pair]:
                 "snapshot_10000": median(look() for _ in range(REPEATS)),
                 "metastore_poll": _median(metastore.version) * 1e3,
             },
+            beside=append,
             settings={
                 "sources": f"{MANY:,}",
                 "split states": f"{MANY:,}",
                 "repeats": f"the median of {REPEATS} is a run's figure, but of opening",
+                **_STEADY_BY,
             },
         )
 

@@ -13,10 +13,10 @@ import os
 import re
 import uuid
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effec
 from rw_sql.metastore.table import Moved, StoredTable, join
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rw_sql.metastore.records import Operation
     from rw_sql.metastore.snapshot import Effect, Projection
@@ -100,6 +100,7 @@ class Metastore:
         self._seen = (-1, Snapshot())
         # The newest operations that were committed through this object, by their epochs; None for safe ones.
         self._made: dict[int, OperationRecord | None] = {}
+        self._told: set[Event] = set()
         self._outcomes = Later(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
         self._pending: deque[dict[str, Any]] = deque()
         self._projecting_later = Later(self._project_or_warn, "projection", seconds=_PROJECTING_SECONDS)
@@ -190,10 +191,24 @@ class Metastore:
             self._made = {at: made for at, made in self._made.items() if at > epoch - _RECENT}
             self._made[epoch] = operation_record(row, None) if operation.is_unsafe else None
             on_append()
+            for event in tuple(self._told):
+                event.set()
             self._projecting_later.ask()
             if self._operations.is_upkeep_due(before):
                 self._turns.ask()
             return Committed(epoch=epoch, snapshot=snapshot)
+
+    @contextmanager
+    def telling(self, event: Event) -> Iterator[None]:
+        """Sets an event with each commit through this object, so that who waits for one need not look so often.
+
+        Another process's commit sets it not: to see that one has to look.
+        """
+        self._told.add(event)
+        try:
+            yield
+        finally:
+            self._told.discard(event)
 
     def project(self) -> None:
         """Completes the projections up to the newest operation. Any process may, at any time."""

@@ -239,9 +239,10 @@ def _read_text(
         .when(is_corrupt, f.lit(f"the value is not {encode} of the declared columns"))
     )
     # What is not the same each time is worked out once: Spark would read the value again for each place at which a
-    # condition on what it holds, "is there an error", stands in a filter.
-    text = f.when(f.spark_partition_id() >= 0, f.col("value").cast("string"))
-    return records.withColumn(into, from_text(text, schema, given)), error
+    # condition on what it holds, "is there an error", stands in a filter. It is said around the reading and not of the
+    # text: what from_json is given is interpreted for each record, what is around it compiled.
+    read = from_text(f.col("value").cast("string"), schema, given)
+    return records.withColumn(into, f.when(f.spark_partition_id() >= 0, read)), error
 
 
 def _included(column: IncludeColumn) -> Column:

@@ -12,7 +12,7 @@ from rw_sql.plan.rates import BARRIER_INTERVAL, rate_limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-BATCH_RECORDS = 2_000_000
+BATCH_RECORDS = 2_500_000
 """The most records one batch reads, over all splits: it bounds what a pause may have to throw away. Every batch costs
 its reader and each view about a second of CPU whatever it holds, so that one of fewer is dearer to catch up with."""
 

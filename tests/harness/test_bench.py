@@ -128,6 +128,17 @@ def test_the_yardstick_is_measured_beside_each_run() -> None:
     assert min(outcome.beside) > 0
 
 
+def test_a_set_up_may_have_a_yardstick_of_its_own() -> None:
+    figures = iter(range(1, 6))
+
+    @contextmanager
+    def opened() -> Iterator[Pair]:
+        yield Pair(ours=lambda: 1.0, beside=lambda: float(next(figures)))
+
+    (outcome,) = measure([replace(case(0.6, []), open=opened)])
+    assert outcome.beside == (1.0, 2.0, 3.0, 4.0, 5.0)
+
+
 def test_every_case_is_found_and_the_page_has_its_marks() -> None:
     names = [found.name for found in find_cases(ROOT / "bench" / "cases")]
     assert "parse_create_source" in names

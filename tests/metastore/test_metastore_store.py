@@ -321,6 +321,21 @@ def test_who_waits_for_a_commit_hears_of_it_before_the_projections(metastore: Me
     assert metastore._projections["objects"].transaction("projected") == 1
 
 
+def test_events_are_set_by_commits_for_as_long_as_somebody_waits(
+    metastore: Metastore, warehouse: str, make: Make
+) -> None:
+    one, two = Event(), Event()
+    with metastore.telling(one), metastore.telling(two):
+        metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+        assert (one.is_set(), two.is_set()) == (True, True)
+        one.clear()
+        other = Metastore.open(warehouse)
+        other.commit(make.source_with_splits(2, "others", 1), based_on=other.snapshot())
+        assert not one.is_set()
+    metastore.commit(make.source_with_splits(3, "more", 1), based_on=metastore.snapshot())
+    assert not one.is_set()
+
+
 def test_it_knows_which_epochs_it_made(metastore: Metastore, warehouse: str, make: Make) -> None:
     other = Metastore.open(warehouse)
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())

@@ -193,6 +193,22 @@ def test_nothing_is_loaded_before_it_is_asked_for(world: World) -> None:
     assert world.record.refresh == 0
 
 
+def test_what_is_asked_for_here_and_a_stop_are_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "_LOOK_SECONDS", SECONDS)
+    job = RefreshJob.start(world.context, world.spec())
+    for seed in (1, 2):
+        world.upstream = drawn(seed)
+        world.refresh()
+        started = time.monotonic()
+        while not world.is_idle():
+            assert time.monotonic() < started + SECONDS / 2, world.passed[-5:]
+            time.sleep(0.01)
+        assert world.held() == drawn(seed)
+    started = time.monotonic()
+    job.stop()
+    assert time.monotonic() < started + SECONDS / 2
+
+
 def test_a_refresh_goes_through_its_states_and_ends_idle(world: World) -> None:
     for seed in range(3):
         world.upstream = drawn(seed)

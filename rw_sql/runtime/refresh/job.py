@@ -80,6 +80,7 @@ class RefreshJob:
     staging: Staging
     upkeep: Upkeep
     stopping: threading.Event = field(default_factory=threading.Event)
+    news: threading.Event = field(default_factory=threading.Event)
     work: Future[None] | None = None
     problem: Failure | None = None
     cancel: Callable[[], None] | None = None
@@ -134,6 +135,7 @@ class RefreshJob:
     def stop(self) -> None:
         """Ends it; a chunk that is being merged is merged to its end, what is being loaded is broken off."""
         self.stopping.set()
+        self.news.set()
         while self.work is not None and not self.work.done():
             cancel = self.cancel
             if cancel is not None:
@@ -165,9 +167,11 @@ class RefreshJob:
 
     def _work(self) -> None:
         try:
-            while not self.stopping.is_set():
-                if not self._step():
-                    self.stopping.wait(_LOOK_SECONDS)
+            with self.context.metastore.telling(self.news):
+                while not self.stopping.is_set():
+                    if not self._step():
+                        self.news.wait(_LOOK_SECONDS)
+                    self.news.clear()  # what is committed from here on may be more than the next step sees
         except FencedError as error:
             self.problem = Failure(reason=str(error))
         except (PySparkException, Py4JError, DeltaError, OSError, SqlError) as error:

@@ -44,8 +44,6 @@ memory of Spark's tasks."""
 _SETTINGS = {
     # A value that does not fit is an error and no null, whatever the session's owner prefers.
     "spark.sql.ansi.enabled": "true",
-    # One large query, not many small batches: Spark puts partitions together where they are small.
-    "spark.sql.adaptive.enabled": "true",
 }
 
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._=-]+")
