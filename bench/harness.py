@@ -43,8 +43,8 @@ class Pair:
     ``peer`` is None where the goal is a figure and not a comparison. ``settings`` are printed, so that a reader can
     judge whether both sides were set up as their documentation advises. ``warm_up`` is done once instead of the case's
     warm-ups, where less than a measurement will do. ``not_run`` says of cases of the group, by name, why they cannot be
-    measured here. ``beside`` is what bare times are held against from round to round: seconds, or any unit that is the
-    same each time.
+    measured here. ``beside`` is what bare times are held against from round to round, in any unit, called last in each
+    run.
     """
 
     ours: Callable[[], Figures]
@@ -273,9 +273,9 @@ def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Fi
             pair.peer()
     for _ in range(runs):
         ours.append(pair.ours())
-        beside.append(pair.beside())
         if pair.peer:
             peer.append(pair.peer())
+        beside.append(pair.beside())
     return ours, peer, beside
 
 

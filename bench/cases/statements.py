@@ -64,17 +64,21 @@ def _open() -> Iterator[Pair]:
             took = {name: timed(statement(number)) for name, (_, statement) in STATEMENTS.items()}
             return took | {f"{name}_ms": figure for name, figure in took.items()}
 
+        took_by_merge: list[float] = []
+
         def peer() -> Mapping[str, float]:
-            took = timed(_MERGE.format(next(numbers), create_source(0).replace("'", "''")))
-            return dict.fromkeys(STATEMENTS, took)
+            took_by_merge.append(timed(_MERGE.format(next(numbers), create_source(0).replace("'", "''"))))
+            return dict.fromkeys(STATEMENTS, took_by_merge[-1])
 
         yield Pair(
             ours=ours,
             peer=peer,
+            beside=lambda: took_by_merge[-1],
             settings={
                 "both": "one session, local[2], 2 GB, 2 shuffle and 2 snapshot partitions; until the rows are there",
                 "ours": "planned, previewed, committed with its operation; datagen, no validation upstream",
                 "peer": "MERGE of one row into a Delta table of four columns",
+                "rounds": "the times by the clock are held against the MERGE of the same runs",
             },
         )
     finally:
