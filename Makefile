@@ -10,7 +10,7 @@ JARS := $(VENV)/.jars
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench bench-quick proof clean
+.PHONY: help setup demo test test-busy check format bench bench-quick proof clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,6 +40,15 @@ $(JARS): $(READY)
 
 test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers, and PostgreSQL where it is installed
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+
+# A sample of the crash and live tests, drawn by a seed, with busy processes beside them; make proof runs them all.
+BUSY_TESTS ?= 4
+BUSY_SEED ?= 1
+BUSY_PROCESSES ?= 8
+
+test-busy: setup $(JARS) ## some crash and live tests with eight busy processes beside them
+	$(BIN)/python -m pytest --sample $(BUSY_TESTS) --seed $(BUSY_SEED) --busy $(BUSY_PROCESSES) \
+	    --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
 check: setup ## lint, format, types, import contracts
 	$(BIN)/ruff check

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.java import java_options
+from tests.load import busy_neighbours, draw_sample
 from tests.spark_settings import java_properties
 
 if TYPE_CHECKING:
@@ -25,11 +27,34 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {java_properties()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--record`` rewrites the recorded results of the fixtures; read their diff like code."""
     parser.addoption("--record", action="store_true", default=False, help="rewrite recorded results")
+    parser.addoption("--busy", type=int, default=0, metavar="N", help="run N busy processes beside the tests")
+    parser.addoption("--busy-nice", type=int, default=0, metavar="N", help="the niceness of the busy processes")
+    parser.addoption("--sample", type=int, default=0, metavar="K", help="run K crash and live tests, drawn by --seed")
+    parser.addoption("--seed", type=int, default=1, metavar="N", help="what --sample is drawn by")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+_NEIGHBOURS = ExitStack()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Starts the busy processes that ``--busy`` asks for, once for all workers."""
+    if not hasattr(session.config, "workerinput"):
+        config = session.config
+        _NEIGHBOURS.enter_context(busy_neighbours(config.getoption("--busy"), config.getoption("--busy-nice")))
+
+
+def pytest_sessionfinish() -> None:
+    """Ends the busy processes."""
+    _NEIGHBOURS.close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several workers share the tests, those of one file stay together, since they share its fixtures; the
     chains of kills, which take longest and share nothing, start first and apart from each other."""
+    if config.getoption("--sample"):
+        drawn = draw_sample(items, config.getoption("--sample"), config.getoption("--seed"))
+        config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
+        items[:] = drawn
     for item in items:
         apart = item.get_closest_marker("alone") is not None
         item.add_marker(pytest.mark.xdist_group(item.nodeid if apart else item.nodeid.partition("::")[0]))

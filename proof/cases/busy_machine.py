@@ -1,0 +1,47 @@
+"""The crash and live tests, file by file, with eight busy processes beside them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from proof.harness import Facts, Proof
+
+ROOT = Path(__file__).parents[2]
+NEIGHBOURS = 8
+_SECONDS = 3 * 3600
+
+
+def _files() -> list[Path]:
+    crash = sorted((ROOT / "tests" / "crash").glob("test_*.py"))
+    return [*crash, *sorted((ROOT / "tests" / "integration").glob("test_live_*.py"))]
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    file = _files()[seed].relative_to(ROOT)
+    command = [sys.executable, "-m", "pytest", str(file), "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--busy", str(NEIGHBOURS), "--basetemp", str(folder / "tests")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert done.returncode == 0, f"{file}: {done.stdout[-2000:]}"
+    assert passed is not None, f"{file} ran no test"
+    return {"files": 1, "tests passed": int(passed.group(1))}
+
+
+PROOF = Proof(
+    name="busy-machine",
+    claim=f"Every crash test and every live test passes with {NEIGHBOURS} busy processes beside it.",
+    method="Each test file of tests/crash and each test_live_*.py of tests/integration runs beside "
+    f"{NEIGHBOURS} processes of its own niceness that compute without pause.",
+    seeds=range(len(_files())),
+    check=_check,
+)

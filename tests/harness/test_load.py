@@ -1,0 +1,74 @@
+"""Busy neighbours compute and end with whoever started them; a sample is the same for the same seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.load import busy_neighbours, draw_sample
+
+ROOT = Path(__file__).parents[2]
+
+_STARTS_AND_DIES = """
+import os, signal
+from tests.load import busy_neighbours
+with busy_neighbours(2, nice=19) as pids:
+    print(*pids, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_neighbours_run_at_their_niceness_and_end_with_the_block() -> None:
+    with busy_neighbours(2, nice=19) as pids:
+        assert all(is_running(pid) for pid in pids)
+        while not all(os.getpriority(os.PRIO_PROCESS, pid) == 19 for pid in pids):
+            assert all(is_running(pid) for pid in pids)
+    assert not any(is_running(pid) for pid in pids)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see that a process has ended")
+def test_neighbours_end_when_their_parent_is_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTS_AND_DIES], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    while any(is_running(pid) for pid in pids):
+        pass
+
+
+@dataclass(frozen=True)
+class Item:
+    """What the sample looks at of a collected test."""
+
+    nodeid: str
+    path: Path
+    markers: tuple[str, ...] = ()
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.markers else None
+
+
+def test_a_sample_depends_on_its_seed_alone_and_holds_crash_and_live_tests() -> None:
+    live = [Item(f"live::{number}", Path("test_live_blocks.py")) for number in range(10)]
+    crash = [Item(f"crash::{number}", Path("test_kills.py"), ("crash",)) for number in range(10)]
+    others = [Item(f"other::{number}", Path("test_names.py"), ("spark",)) for number in range(10)]
+    items = cast("list[pytest.Item]", [*others, *live, *crash])
+    samples = [draw_sample(items, 5, seed) for seed in (1, 1, 2)]
+    assert samples[0] == samples[1] != samples[2]
+    assert {len(sample) for sample in samples} == {5}
+    assert not any(item.nodeid.startswith("other") for sample in samples for item in sample)
+    assert draw_sample(items, 100, 1) == items[10:]

@@ -1,0 +1,56 @@
+"""Busy neighbours: processes that compute without pause beside the tests, and a sample of tests drawn by a seed."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pytest
+
+# Each neighbour ends by itself within a second of its parent's death, however the parent died.
+_NEIGHBOUR = """
+import os, sys, time
+parent, nice = int(sys.argv[1]), int(sys.argv[2])
+os.nice(nice)
+value, end = 0, time.monotonic() + 1
+while True:
+    value += 1
+    if time.monotonic() > end:
+        if os.getppid() != parent:
+            break
+        end = time.monotonic() + 1
+"""
+
+
+@contextmanager
+def busy_neighbours(number: int, nice: int = 0) -> Iterator[list[int]]:
+    """Runs ``number`` processes that each keep a core busy at a niceness; their process ids."""
+    command = [sys.executable, "-c", _NEIGHBOUR, str(os.getpid()), str(nice)]
+    running = [subprocess.Popen(command) for _ in range(number)]
+    try:
+        yield [process.pid for process in running]
+    finally:
+        for process in running:
+            process.kill()
+        for process in running:
+            process.wait()
+
+
+def is_crash_or_live(item: pytest.Item) -> bool:
+    """Whether a test kills processes or runs statements against live jobs: those whose outcome a busy machine may
+    change."""
+    return item.get_closest_marker("crash") is not None or item.path.name.startswith("test_live_")
+
+
+def draw_sample(items: Sequence[pytest.Item], number: int, seed: int) -> list[pytest.Item]:
+    """The drawn tests among those of :func:`is_crash_or_live`, in their order; the same for the same seed and tests."""
+    known = [item for item in items if is_crash_or_live(item)]
+    drawn = {item.nodeid for item in random.Random(seed).sample(known, min(number, len(known)))}
+    return [item for item in known if item.nodeid in drawn]
