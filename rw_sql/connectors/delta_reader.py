@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
+from rw_sql.connectors.delta_versions import table_at
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,11 +30,11 @@ def read(
 ) -> DataFrame:
     """The rows that these commits appended, each at its version, or the table as of ``upto``, at offset 0."""
     if upto is not None:
-        frame = _as_of(spark, path, upto)
+        frame = table_at(spark, path, upto)
         return _records(frame, split, row, f.lit(0))
     made: DataFrame | None = None
     newest = max((commit.version for commit in commits), default=0)
-    table = _as_of(spark, path, newest)
+    table = table_at(spark, path, newest)
     for commit in commits:
         if not commit.appended:
             continue
@@ -43,18 +45,14 @@ def read(
 
 def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
     """The table as of a version, in these columns and their types; a value that does not fit fails the reading."""
-    frame = _as_of(spark, path, version)
+    frame = table_at(spark, path, version)
     return frame.select(*[f.expr(f"CAST(`{name}` AS {kind})").alias(name) for name, kind in columns.items()])
-
-
-def _as_of(spark: SparkSession, path: str, version: int) -> DataFrame:
-    return spark.read.format("delta").option("versionAsOf", str(version)).load(path)
 
 
 def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableCommit) -> DataFrame:
     """The rows of a commit's files. Where names of columns in files are not those of the table, Delta itself reads."""
     if _is_mapped(spark, path):
-        table = _as_of(spark, path, commit.version)
+        table = table_at(spark, path, commit.version)
         names = [_full(path, file.path) for file in commit.appended]
         return table.where(f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/").isin(names))
     by_partition: dict[tuple[tuple[str, str | None], ...], list[str]] = {}

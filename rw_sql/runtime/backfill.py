@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from rw_sql.connectors.base import look_anew
+from rw_sql.connectors.delta_versions import table_at
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
@@ -411,8 +412,7 @@ class _Filling:
 
     def _from_log(self, spark: SparkSession, chunk: tuple[Portion, ...], version: int) -> DataFrame:
         """The rows of a chunk out of the log at a version: what is dropped from it later on does not matter."""
-        log = spark.read.format("delta").option("versionAsOf", str(version))
-        rows = log.load(self.backfill.context.log_path(self.source)).where(f"{ERROR} IS NULL")
+        rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
         rows = rows.where((f.col(OFFSET) >= low) & (f.col(OFFSET) < high))
         if len(chunk) <= _MOST_IN_FILTER:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from rw_sql.connectors.delta_versions import BY_AGE
 from rw_sql.errors import SPARK_ENDED, SqlError
 from rw_sql.jar_cache import remember_jars, remembered_jars
 from rw_sql.runtime.lease import is_process_alive, process_start
@@ -36,6 +37,8 @@ JOB_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.merge.materializeSource": "auto",
+    # What a batch was planned to read may be old when it is read again; upkeep keeps it for as long as it takes.
+    BY_AGE: "false",
     # As delta-rs and everybody else writes them; of Spark's default, INT96, Parquet keeps no least and greatest value.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Where Delta writes a log: a batch is of one bucket, and its rows need not be sorted by it.

@@ -16,7 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from deltalake import DeltaTable
+
+from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produce
+from rw_sql.metastore import Metastore
+from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.spark_settings import settings_for
 
@@ -52,11 +56,20 @@ class KilledTable:
     updates: int
     keys: int
     draw: random.Random
+    pauses: Pauses = field(default_factory=Pauses)
     topic: str = ""
     rows: dict[int, int | None] = field(default_factory=dict)
+    lives: Lives = field(init=False)
 
     def __post_init__(self) -> None:
         self.topic = f"keyed.{uuid.uuid4().hex[:8]}"
+        self.lives = Lives(
+            module="tests.crash.keyed_tables",
+            folder=self.folder,
+            seconds=_LIFE_SECONDS,
+            pauses=self.pauses,
+            expire=self._expire,
+        )
         create_topic(self.bootstrap, self.topic, PARTITIONS)
 
     def run(self, points: Sequence[str]) -> Mapping[str, int]:
@@ -65,10 +78,10 @@ class KilledTable:
         for number, point in enumerate(points):
             self._produce(share)
             status = self._live(point)
-            assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self._lives().said()}"
+            assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self.lives.said()}"
         self._produce(self.updates - share * len(points))
         status = self._live("")
-        assert status == 0, f"the last process ended with {status}\n{self._lives().said()}"
+        assert status == 0, f"the last process ended with {status}\n{self.lives.said()}"
         found = json.loads((self.folder / "found.json").read_text())
         table = {int(id_): value for id_, value in found["rows"]}
         assert len(table) == len(found["rows"]), "a key has several rows"
@@ -107,6 +120,18 @@ class KilledTable:
             records.append(Record(value=body, key=key, partition=id_ % PARTITIONS))
         produce(self.bootstrap, self.topic, records)
 
+    def _expire(self) -> None:
+        """The broker keeps nothing for a week: what the table's log holds goes from the topic."""
+        source = Metastore.open(str(self.folder / "warehouse")).snapshot().find("source", "t")
+        log = self.folder / "warehouse" / "data" / str(source.id if source is not None else 0) / "1"
+        if not log.is_dir():
+            return
+        read = DeltaTable(str(log)).to_pyarrow_table(columns=["_rw_split", "_rw_offset"])
+        ends = read.group_by("_rw_split").aggregate([("_rw_offset", "max")]).to_pylist()
+        if ends:
+            before = {int(row["_rw_split"].rpartition(":")[2]): row["_rw_offset_max"] + 1 for row in ends}
+            delete_records(self.bootstrap, self.topic, before)
+
     def _live(self, point: str) -> int:
         task = {
             "warehouse": str(self.folder / "warehouse"),
@@ -116,10 +141,7 @@ class KilledTable:
             "updates": self.updates,
             "point": point,
         }
-        return self._lives().live(task)
-
-    def _lives(self) -> Lives:
-        return Lives(module="tests.crash.keyed_tables", folder=self.folder, seconds=_LIFE_SECONDS)
+        return self.lives.live(task)
 
 
 def _differences(found: Mapping[int, int | None], expected: Mapping[int, int | None]) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.spark_settings import settings_for
 
@@ -68,6 +69,9 @@ class KilledRefresh:
 
     def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int) -> None:
         self.folder = folder
+        self.lives = Lives(
+            module="tests.crash.refreshes", folder=folder, seconds=_LIFE_SECONDS, pauses=Pauses(seed=seed)
+        )
         self.chunk = chunk
         self.draw = random.Random(seed)
         self.rows: Rows = {key: f"word {key}" for key in range(rows)}
@@ -97,15 +101,12 @@ class KilledRefresh:
         for number, point in enumerate((*points, "")):
             status = self._process(point, chunk)
             expected = -signal.SIGKILL if point else 0
-            assert status == expected, f"{point or 'the end'} ({number}): status {status}\n{self._lives().said()}"
+            assert status == expected, f"{point or 'the end'} ({number}): status {status}\n{self.lives.said()}"
             self.killed += bool(point)
 
     def _process(self, point: str, chunk: int) -> int:
         task = {"folder": str(self.folder), "rows": len(self.rows), "chunk": chunk, "point": point}
-        return self._lives().live(task)
-
-    def _lives(self) -> Lives:
-        return Lives(module="tests.crash.refreshes", folder=self.folder, seconds=_LIFE_SECONDS)
+        return self.lives.live(task)
 
     def _compare(self) -> None:
         found = json.loads((self.folder / "found.json").read_text())

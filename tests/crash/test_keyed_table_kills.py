@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.ageing import Pauses
 from tests.crash.keyed_tables import KilledTable
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_a_killed_table_and_its_views_equal_a_dictionary(broker: BrokerInfo, tmp_path: Path) -> None:
-    table = KilledTable(tmp_path, broker.bootstrap, updates=3000, keys=50, draw=random.Random(1))
+    table = KilledTable(tmp_path, broker.bootstrap, updates=3000, keys=50, draw=random.Random(1), pauses=Pauses(seed=6))
     facts = table.run(("batch.after_merge",))
+    assert table.pauses.drawn == ["a week later"]
     assert facts["processes killed"] == 1

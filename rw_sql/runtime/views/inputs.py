@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as f
 
+from rw_sql.connectors.delta_versions import table_at
 from rw_sql.plan.history import History
 from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.output import CHANGE_FEED
@@ -149,9 +150,7 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at a version, as queries see them."""
-    path = path_of(context.warehouse, given)
-    frame = spark.read.format("delta").option("versionAsOf", version).load(path)
-    return frame.selectExpr(*given.selected)
+    return table_at(spark, path_of(context.warehouse, given), version).selectExpr(*given.selected)
 
 
 def _hidden(given: ViewInput) -> tuple[str, ...]:

@@ -1,0 +1,165 @@
+"""Makes a warehouse old: all that is stored in it was written an hour or a week longer ago, and nobody had to wait.
+
+What a file system, a Delta log and the catalog say of the past moves back, the clock stays. So whatever goes by the age
+of a file or of a commit, in Delta Lake, in delta-rs or in rw_sql, finds what it would find after such a pause.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+
+from rw_sql.metastore import Metastore
+from rw_sql.runtime.lease import is_process_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+HOUR, WEEK = 3600.0, 7 * 24 * 3600.0
+
+PAUSES: Mapping[str, float] = {"at once": 0.0, "an hour later": HOUR, "a week later": WEEK + HOUR}
+"""When the next process starts; the last is beyond a week, which is how long a log waits for a reader."""
+
+_GONE_SECONDS = 60.0
+_LOG_FILE = re.compile(r"\d{20}\.(json|crc)")
+_OF_A_COMMIT = re.compile(
+    r'(?<!\\)"(timestamp|modificationTime|deletionTimestamp|lastUpdated|inCommitTimestamp|inCommitTimestampOpt)":(\d{13})'
+)
+_OF_OURS = re.compile(r'"(\w+_ms)": ?(\d{13})\b')
+_OF_A_CHECKPOINT = (("add", "modificationTime"), ("remove", "deletionTimestamp"), ("txn", "lastUpdated"))
+
+
+def grow_old(warehouse: Path, seconds: float) -> None:
+    """Moves all that a warehouse says of the past back by so much. Nobody may be running its jobs."""
+    milliseconds = int(seconds * 1000)
+    for table in sorted(warehouse.glob("rw_catalog/*")):
+        if (table / "_delta_log").is_dir():
+            _age_rows(table, milliseconds)
+    for log in warehouse.rglob("_delta_log"):
+        _age_log(log, milliseconds)
+    for file in warehouse.glob("checkpoints/*/*/*.json"):
+        _rewrite(file, _OF_OURS, milliseconds)
+    age_files(warehouse, seconds)
+
+
+def age_files(folder: Path, seconds: float) -> None:
+    """Moves back when the files of a folder were written: what Delta Lake takes for the times of a table's commits.
+
+    Safe while somebody reads and writes them.
+    """
+    seen: set[int] = set()
+    for path in sorted(folder.rglob("*"), reverse=True):
+        try:
+            stat = path.stat()
+            if stat.st_ino not in seen:  # copies of checkpoints are links to their files
+                seen.add(stat.st_ino)
+                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - int(seconds * 1e9)))
+        except FileNotFoundError:
+            continue
+
+
+@dataclass(slots=True)
+class Pauses:
+    """How long after the end of one process the next one starts, drawn by a seed."""
+
+    seed: int = 0
+    drawn: list[str] = field(default_factory=list)
+    _draw: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._draw = random.Random(self.seed)
+
+    def pass_over(self, warehouse: Path) -> str:
+        """Lets time pass, once everything of the last process is gone; how long, in words. The first begins at once."""
+        if not (warehouse / "rw_catalog" / "operations").is_dir():
+            return next(iter(PAUSES))
+        name = self._draw.choice(list(PAUSES))
+        if PAUSES[name]:
+            wait_until_left(warehouse)
+            grow_old(warehouse, PAUSES[name])
+        self.drawn.append(name)
+        return name
+
+
+def wait_until_left(warehouse: Path) -> None:
+    """Returns once the process that owned a warehouse, and its JVM, which dies later, are gone."""
+    lease = Metastore.open(str(warehouse)).runtime.lease()
+    if lease is None:
+        return
+    never, deadline = threading.Event(), time.monotonic() + _GONE_SECONDS
+    while is_process_alive(lease.python_pid, lease.python_start) or is_process_alive(lease.jvm_pid, lease.jvm_start):
+        assert time.monotonic() < deadline, f"the owner of {warehouse} is still there after {_GONE_SECONDS:g} s"
+        never.wait(0.02)
+
+
+def _age_rows(table: Path, milliseconds: int) -> None:
+    """Puts the rows of a table of the catalog in their place with all times in them moved back."""
+    rows = DeltaTable(str(table)).to_pyarrow_table()
+    columns, is_changed = [], False
+    for named in rows.schema:
+        column = rows[named.name]
+        if named.name.endswith("_ms") and pa.types.is_integer(named.type) and named.name != "duration_ms":
+            column = pc.if_else(pc.greater(column, milliseconds), pc.subtract(column, milliseconds), column)
+        elif pa.types.is_string(named.type):
+            texts = [text if text is None else _shifted(text, _OF_OURS, milliseconds) for text in column.to_pylist()]
+            column = pa.chunked_array([pa.array(texts, named.type)])
+        is_changed = is_changed or not column.equals(rows[named.name])
+        columns.append(column)
+    if is_changed:
+        write_deltalake(str(table), pa.table(columns, schema=rows.schema), mode="overwrite")
+
+
+def _age_log(log: Path, milliseconds: int) -> None:
+    for file in log.iterdir():
+        if _LOG_FILE.fullmatch(file.name):
+            _rewrite(file, _OF_A_COMMIT, milliseconds)
+        elif file.name.endswith(".checkpoint.parquet") and not file.name.startswith("."):
+            _replace(file, partial(_age_checkpoint, file, milliseconds))
+
+
+def _age_checkpoint(file: Path, milliseconds: int, to: Path) -> None:
+    actions = pq.ParquetFile(file).read()
+    for kind, name in _OF_A_CHECKPOINT:
+        at = actions.schema.get_field_index(kind)
+        if at < 0 or actions.schema.field(at).type.get_field_index(name) < 0:
+            continue
+        whole = actions.column(at).combine_chunks()
+        children = [pc.struct_field(whole, child.name) for child in whole.type]
+        number = whole.type.get_field_index(name)
+        children[number] = pc.subtract(children[number], milliseconds)
+        moved = pa.StructArray.from_arrays(children, fields=list(whole.type), mask=whole.is_null())
+        actions = actions.set_column(at, actions.schema.field(at), moved)
+    pq.write_table(actions, to)
+
+
+def _rewrite(file: Path, times: re.Pattern[str], milliseconds: int) -> None:
+    text = file.read_text(encoding="utf-8")
+    moved = _shifted(text, times, milliseconds)
+    if moved != text:
+        _replace(file, lambda unfinished: unfinished.write_text(moved, encoding="utf-8"))
+
+
+def _replace(file: Path, write: Callable[[Path], object]) -> None:
+    """Puts another file in the place of one, which keeps its time; what Hadoop wrote beside it is of the old one."""
+    stat = file.stat()
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    write(unfinished)
+    os.utime(unfinished, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    unfinished.replace(file)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def _shifted(text: str, times: re.Pattern[str], milliseconds: int) -> str:
+    return times.sub(lambda found: f'"{found[1]}":{int(found[2]) - milliseconds}', text)
