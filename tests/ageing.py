@@ -136,7 +136,7 @@ def _age_checkpoint(file: Path, milliseconds: int, to: Path) -> None:
         if at < 0 or actions.schema.field(at).type.get_field_index(name) < 0:
             continue
         whole = actions.column(at).combine_chunks()
-        children = [pc.struct_field(whole, child.name) for child in whole.type]
+        children = [whole.field(child) for child in range(whole.type.num_fields)]
         number = whole.type.get_field_index(name)
         children[number] = pc.subtract(children[number], milliseconds)
         moved = pa.StructArray.from_arrays(children, fields=list(whole.type), mask=whole.is_null())

@@ -27,7 +27,7 @@ def _check(seed: int, folder: Path) -> Facts:
     broker = start_broker(folder / "broker", port=0)
     try:
         (folder / "life").mkdir()
-        return KilledHistory(folder / "life", broker.bootstrap, records=records, chunk=chunk).run(points)
+        return KilledHistory(folder / "life", broker.bootstrap, records=records, chunk=chunk, seed=seed).run(points)
     finally:
         stop_broker(folder / "broker")
 

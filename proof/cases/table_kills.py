@@ -7,6 +7,7 @@ from pathlib import Path
 
 from proof.harness import Facts, Proof
 from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from tests.ageing import Pauses
 from tests.crash.keyed_tables import POINTS, KilledTable
 
 LARGE = 1
@@ -20,7 +21,9 @@ def _check(seed: int, folder: Path) -> Facts:
     broker = start_broker(folder / "broker", port=0)
     try:
         (folder / "life").mkdir()
-        life = KilledTable(folder / "life", broker.bootstrap, updates=updates, keys=keys, draw=draw)
+        life = KilledTable(
+            folder / "life", broker.bootstrap, updates=updates, keys=keys, draw=draw, pauses=Pauses(seed=seed)
+        )
         return life.run(points)
     finally:
         stop_broker(folder / "broker")

@@ -105,9 +105,9 @@ def latest_version(warehouse: Warehouse, table: str) -> int:
     if not warehouse.is_local:
         return _listed_version(warehouse, table)
     version = _seen.get(table, -1)
-    if version < 0 or not warehouse.exists(_commit_path(table, version)):
+    if version < 0 or not warehouse.exists(commit_path(table, version)):
         version = _listed_version(warehouse, table)
-    while warehouse.exists(_commit_path(table, version + 1)):
+    while warehouse.exists(commit_path(table, version + 1)):
         version += 1
     _seen[table] = version
     return version
@@ -122,13 +122,14 @@ def _listed_version(warehouse: Warehouse, table: str) -> int:
     return max(commit_versions(warehouse, table), default=-1)
 
 
-def _commit_path(table: str, version: int) -> str:
+def commit_path(table: str, version: int) -> str:
+    """Where the commit of a version lies."""
     return f"{table}/_delta_log/{version:020d}.json"
 
 
 def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
     """The actions of one commit. Raises FileNotFoundError where its file is gone."""
-    text = warehouse.read_text(_commit_path(table, version))
+    text = warehouse.read_text(commit_path(table, version))
     return [json.loads(line) for line in text.splitlines() if line]
 
 

@@ -20,6 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.runtime.decode import BUCKET
 from rw_sql.runtime.delta_log import commits, job_commits
+from rw_sql.runtime.downtime import downtime, waited_ms
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.log_readers import readers_of
 from rw_sql.runtime.log_size import MILLISECONDS_PER_BUCKET
@@ -151,12 +152,20 @@ class Upkeep:
         fault("upkeep.done")
 
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
-        """The readers that the table waits for: all but those that have stood still for too long."""
+        """The readers that the table waits for: all but those that have stood still for too long.
+
+        Only what they stood still while somebody ran the jobs counts: a reader that nobody ran could not read.
+        """
         table = self.output.table
         found = readers_of(self.context.warehouse, snapshot, self.object_id, self.output.path, str(table.metadata().id))
-        now_ms, hold_ms = self.clock() * 1000, self.retention.max_hold_seconds * 1000
+        now_ms, hold_ms = int(self.clock() * 1000), self.retention.max_hold_seconds * 1000
+        if all(reader.waits_since_ms is None or now_ms - reader.waits_since_ms <= hold_ms for reader in found):
+            return found
+        stretches = downtime(self.context.warehouse)
         return [
-            reader for reader in found if reader.waits_since_ms is None or now_ms - reader.waits_since_ms <= hold_ms
+            reader
+            for reader in found
+            if reader.waits_since_ms is None or waited_ms(reader.waits_since_ms, now_ms, stretches) <= hold_ms
         ]
 
     def _bound(self, readers: list[Reader]) -> int:

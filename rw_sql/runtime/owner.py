@@ -22,9 +22,10 @@ from rw_sql.plan.lower_undo import DISCOVERY
 from rw_sql.plan.options import source_options, visible
 from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.downtime import note_downtime
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import StalledError, cause_line
-from rw_sql.runtime.lease import HEARTBEAT_SECONDS, is_orphaned, now_ms, renewed, try_take
+from rw_sql.runtime.lease import HEARTBEAT_SECONDS, is_held, is_orphaned, now_ms, renewed, try_take
 from rw_sql.runtime.readable import require_same, require_splits, still_asked
 from rw_sql.runtime.rebuilding import swap_rebuilt
 from rw_sql.runtime.reconciler import Reconciler
@@ -152,6 +153,7 @@ class Owner:
     def _try_take(self) -> None:
         runtime = self._context.metastore.runtime
         jvm_pid = self._context.sessions.jvm_pid
+        self._note_downtime()
         lease = try_take(runtime, self._context.owner, jvm_pid, is_local=self._context.warehouse.is_local)
         if lease is None:
             self._warn_of_orphan()
@@ -165,6 +167,16 @@ class Owner:
                 self._context.metastore.project()
             except (DeltaError, OSError) as error:
                 logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
+
+    def _note_downtime(self) -> None:
+        """Where the lease is free, before it is taken: the new one does not say how long nobody had it."""
+        last, at, is_local = self._context.metastore.runtime.lease(), now_ms(), self._context.warehouse.is_local
+        if is_held(last, is_local=is_local, now_ms=at):
+            return
+        try:
+            note_downtime(self._context.warehouse, last, at)
+        except OSError as error:
+            logger.warning("how long nobody ran the jobs could not be written down: %s", error)
 
     def _warn_of_orphan(self) -> None:
         """Says once what the jobs wait for, where it is a process that somebody has to end."""
@@ -281,7 +293,8 @@ class Owner:
                 return False
             lease = renewed(self._lease, max(epoch, self._lease.applied_epoch))
             if self._context.metastore.runtime.renew_lease(lease):
-                self._lease = lease
+                last, self._lease = self._lease, lease
+                note_downtime(self._context.warehouse, last, lease.heartbeat_ms)
                 return True
             reconciler, self._reconciler, self._lease = self._reconciler, None, None
         logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import CommitProperties, PostCommitHookProperties
 
-from rw_sql.runtime.delta_log import read_actions
+from rw_sql.runtime.delta_log import commit_path, commit_versions, read_actions
 from rw_sql.runtime.faults import fault
 
 if TYPE_CHECKING:
@@ -159,8 +159,13 @@ class TableFiles:
         return len(old)
 
     def remove_replaced(self, live: Collection[str]) -> int:
-        """Removes the files of those lists whose time has come; how many. ``live`` are never removed."""
+        """Removes the files of those lists whose time has come; how many.
+
+        Not the ``live`` ones, nor any that a commit which is there took out of the table: a REWIND puts files back that
+        were replaced and listed, and versions between that and their second end need them. They are listed once more.
+        """
         removed = 0
+        later: frozenset[str] | None = None
         now_ms = time.time() * 1000
         for name in sorted(self.warehouse.list_names(self.pending)):
             if not name.endswith(".json"):
@@ -168,8 +173,10 @@ class TableFiles:
             body = json.loads(self.warehouse.read_text(f"{self.pending}/{name}"))
             if now_ms - body["at_ms"] < GRACE_SECONDS * 1000:
                 continue
+            if later is None:
+                later = self._replaced_later()
             for path in body["files"]:
-                if path not in live:
+                if path not in live and path not in later:
                     self.warehouse.remove(f"{self.table}/{path}")
                     removed += 1
                     fault("upkeep.removing")
@@ -191,6 +198,14 @@ class TableFiles:
         for path in gone:
             self.warehouse.remove(f"{self.table}/{path}")
         return len(gone)
+
+    def _replaced_later(self) -> frozenset[str]:
+        """The files that the commits which are there took out of the table."""
+        found: list[str] = []
+        for version in commit_versions(self.warehouse, self.table):
+            text = self.warehouse.read_text(commit_path(self.table, version))
+            found += [json.loads(line)["remove"]["path"] for line in text.splitlines() if line.startswith('{"remove"')]
+        return frozenset(unquote(path) for path in found)
 
     def _log_names(self) -> list[str]:
         return self.warehouse.list_names(f"{self.table}/_delta_log")

@@ -1,4 +1,5 @@
-"""One warehouse that outlives a chain of kills: each process is killed at its own point, the next one goes on at once.
+"""One warehouse that outlives a chain of kills: each process is killed at its own point, the next one goes on, at once
+or, as is drawn by lot, an hour or a week later.
 
 After the last one, what the log and the views hold is compared with what the steps alone say.
 """
@@ -28,6 +29,7 @@ from deltalake import DeltaTable
 from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.lease import is_process_alive
+from tests.ageing import Pauses
 from tests.crash.child import EXIT_NOTICED
 from tests.crash.scenario import KEYS, LABELS, PARTITIONS, SOURCE_ID, STEPS, Say, record, times_read, value
 
@@ -82,8 +84,9 @@ class Life:
 class Chain:
     """A warehouse, its topics, and the processes that take the workflow over from each other."""
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, *, seed: int = 0) -> None:
         self.folder = folder
+        self.pauses = Pauses(seed=seed)
         self.bootstrap = bootstrap
         self.warehouse = folder / "warehouse"
         mark = uuid.uuid4().hex[:8]
@@ -139,6 +142,7 @@ class Chain:
 
     def live(self, kill: Kill | None) -> Life:
         """Starts a process and does what it asks for until it is gone."""
+        pause = self.pauses.pass_over(self.warehouse)
         self.lives += 1
         ours, theirs = socket.socketpair()
         ours.settimeout(_LIFE_SECONDS)
@@ -151,7 +155,8 @@ class Chain:
             "channel": theirs.fileno(),
             "dump": str(self.folder / "dump.json"),
         }
-        with self.log(self.lives).open("wb") as log, ours, theirs:
+        self.log(self.lives).write_text(f"this process begins {pause}\n", encoding="utf-8")
+        with self.log(self.lives).open("ab") as log, ours, theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.child", json.dumps(task)],
                 stdin=subprocess.DEVNULL,

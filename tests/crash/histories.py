@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.spark_settings import settings_for
 
@@ -41,9 +42,11 @@ _LIFE_SECONDS = 300
 class KilledHistory:
     """A topic of records, a source that began at its end, and two views of all of it: one appends, one counts."""
 
-    def __init__(self, folder: Path, bootstrap: str, *, records: int, chunk: int) -> None:
+    def __init__(self, folder: Path, bootstrap: str, *, records: int, chunk: int, seed: int = 5) -> None:
         self.folder = folder
-        self.lives = Lives(module="tests.crash.histories", folder=folder, seconds=_LIFE_SECONDS)
+        self.lives = Lives(
+            module="tests.crash.histories", folder=folder, seconds=_LIFE_SECONDS, pauses=Pauses(seed=seed)
+        )
         self.bootstrap = bootstrap
         self.topic = f"history.{uuid.uuid4().hex[:8]}"
         self.records = records

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.secrets import KEY_VARIABLE
+from tests.ageing import Pauses
 from tests.secured import set_scram_password
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Rotation:
     def __init__(self, folder: Path, secured: Secured) -> None:
         self.folder = folder
         self.secured = secured
+        self.pauses = Pauses(seed=7)
         self.mark = uuid.uuid4().hex[:8]
         self.topics = {name: f"{name}.{self.mark}" for name in (*SOURCES, "out")}
         self.key = base64.b64encode(os.urandom(32)).decode()
@@ -154,6 +156,7 @@ class Rotation:
 
     def live(self, kill: RotationKill | None, changes: Mapping[str, Any]) -> int:
         """One process: it reads what is new, tells its rows, and then changes what it is told to change."""
+        self.pauses.pass_over(self.folder / "warehouse")
         self.lives += 1
         ids = range(self.produced, self.produced + _ROWS)
         for name in SOURCES:

@@ -31,6 +31,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.history import History
 from rw_sql.runtime import faults, owner
+from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.integration.attached import AttachedSession, wait_until
 from tests.spark_settings import FEW_ROWS
@@ -59,7 +60,9 @@ class KilledSchedule:
     topic: str = ""
 
     def __post_init__(self) -> None:
-        self.lives = Lives(module="tests.crash.schedules", folder=self.folder, seconds=_LIFE_SECONDS)
+        self.lives = Lives(
+            module="tests.crash.schedules", folder=self.folder, seconds=_LIFE_SECONDS, pauses=Pauses(seed=self.seed)
+        )
         self.topic = f"schedule.{uuid.uuid4().hex[:8]}"
         create_topic(self.bootstrap, self.topic, 2)
 

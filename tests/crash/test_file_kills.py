@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ageing import Pauses
+
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 FILES, ROWS = 40, 25
@@ -31,5 +33,6 @@ def test_each_row_is_there_once(tmp_path: Path) -> None:
         (folder / f"{number:03}.json").write_text("".join(f'{{"id":{id_}}}\n' for id_ in ids))
         wanted += ids
     assert life(tmp_path / "warehouse", folder, dump, "batch.after_append@2") == -signal.SIGKILL
+    Pauses(seed=6).pass_over(tmp_path / "warehouse")
     assert life(tmp_path / "warehouse", folder, dump, "") == os.EX_OK
     assert sorted(json.loads(dump.read_text())) == wanted

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.ageing import PAUSES
 from tests.crash.chain import ROOT, START, Chain, Kill
 from tests.crash.child import SPARK_APPEND
 from tests.crash.histories import POINTS as HISTORY_POINTS
@@ -30,8 +31,10 @@ _PROJECTIONS = ("objects", "fragment_splits", "source_state")
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_rows_equal_the_oracle_after_a_chain_of_kills(broker: BrokerInfo, tmp_path: Path) -> None:
-    facts = Chain(tmp_path, broker.bootstrap).run(CHAIN)
+    chain = Chain(tmp_path, broker.bootstrap)
+    facts = chain.run(CHAIN)
     assert facts["processes killed"] == len(CHAIN)
+    assert set(chain.pauses.drawn) == set(PAUSES)
 
 
 def test_the_chain_kills_at_twenty_distinct_points_and_all_that_can_be_killed() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.ageing import HOUR, WEEK, grow_old
 from tests.crash.chain import ROOT
 from tests.runtime.mini_streams import MiniWarehouse, expected
 
@@ -41,12 +42,14 @@ def test_killed_twice_on_the_way(tmp_path: Path) -> None:
     # The point, too, is made by a process that comes after one that was killed in making it.
     warehouse = mini.context.warehouse.uri
     assert carry_out(warehouse, "rewind_point.after_copy") == -signal.SIGKILL
+    grow_old(tmp_path / "warehouse", HOUR)
     assert carry_out(warehouse, "") == 0
     mini.run("RESUME SOURCE s")
     mini.ingest(9)
     mini.read_views()
     mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
     assert carry_out(warehouse, "rewind.checkpoint_removed@2") == -signal.SIGKILL
+    grow_old(tmp_path / "warehouse", WEEK)
     assert carry_out(warehouse, "rewind.fenced") == 0, "what was taken back is not taken back again"
     wanted = expected(range(10))
     assert {name: mini.rows(name) for name in ("counts", "pairs")} == {

@@ -25,8 +25,10 @@ def test_all_dependents_run_on_one_side(secured: Secured, tmp_path: Path) -> Non
         # One of three jobs runs with the new value, the others are being stopped.
         RotationKill(alters=SECRET, point="reconciler.after_start"),
     ]
-    facts = Rotation(tmp_path, secured).run(kills)
+    rotation = Rotation(tmp_path, secured)
+    facts = rotation.run(kills)
     assert facts["processes killed"] == len(kills)
+    assert "an hour later" in rotation.pauses.drawn
 
 
 def test_the_points_are_those_that_there_are() -> None:

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.metastore import Metastore
+from tests.ageing import HOUR, age_files
 from tests.crash.chain import ROOT
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 
@@ -68,6 +70,8 @@ def kill_at(points: Sequence[str], session: AttachedSession, bootstrap: str, top
     end = RECORDS
     for point in points:
         assert Counter(id_ for (id_,) in session.flushed_rows_of("m")) == expected, point
+        # The jobs run on over what is an hour old by now.
+        age_files(Path(session.warehouse), HOUR)
         epoch = session.epoch()
         killed = run_block(session.warehouse, point)
         assert killed.returncode == -signal.SIGKILL, (point, killed.stdout, killed.stderr)

@@ -116,6 +116,7 @@ def test_a_view_that_joins_two_tables_goes_on_after_a_quiet_hour(
 
     monkeypatch.setattr(recomputed, "frame_at", frame_at)
     put(topics[0], 2)
+    session.sql("FLUSH")
+    assert len(moved) == 1
     assert session.flushed_rows_of("joined") == [(1, 2, 2)]
     assert session.job("joined").restarts == 0
-    assert len(moved) == 1

@@ -1,0 +1,71 @@
+"""What makes a warehouse old does: everything that is stored in it says so, and it can still be read."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from rw_sql.metastore import Metastore
+from rw_sql.runtime.lease import now_ms, try_take
+from tests.ageing import HOUR, PAUSES, WEEK, Pauses, grow_old
+from tests.runtime.tended import TendedLog
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_all_that_is_stored_is_a_week_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rw_sql.runtime.table_files.COMMITS_GRACE_SECONDS", 0.0)
+    log = TendedLog.open(str(tmp_path))
+    view = log.view("v", created_at_ms=now_ms())
+    assert try_take(log.context.metastore.runtime, "me", 1, is_local=True) is not None
+    for batch in range(4):
+        log.append(30)
+        log.read(view, batch, log.output.table.version() + 1)
+        log.turn()
+    rows = log.ids()
+    assert log.pending
+    began, allowed = time.time() - WEEK, 60.0
+    grow_old(tmp_path, WEEK)
+
+    def is_old(milliseconds: int) -> bool:
+        return abs(began - milliseconds / 1000) < allowed
+
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert all(is_old(int(path.stat().st_mtime * 1000)) for path in files)
+    delta_log = Path(log.output.path) / "_delta_log"
+    for commit in delta_log.glob("*.json"):
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        told = [action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action]
+        told += [action["add"]["modificationTime"] for action in actions if "add" in action]
+        told += [action["remove"]["deletionTimestamp"] for action in actions if "remove" in action]
+        assert told
+        assert all(map(is_old, told)), commit
+    (checkpoint, *_) = delta_log.glob("*.checkpoint.parquet")
+    added = [add for add in pq.ParquetFile(checkpoint).read()["add"].to_pylist() if add is not None]
+    assert added
+    assert all(is_old(add["modificationTime"]) for add in added)
+    listed = json.loads((Path(log.warehouse.replaced_files(log.source.id, 1)) / log.pending[0]).read_text())
+    assert is_old(listed["at_ms"])
+    assert sorted(DeltaTable(log.output.path).to_pyarrow_table(columns=["id"])["id"].to_pylist()) == rows
+    metastore = Metastore.open(str(tmp_path))
+    lease, known = metastore.runtime.lease(), metastore.snapshot().get(view.id)
+    assert lease is not None
+    assert is_old(lease.heartbeat_ms)
+    assert is_old(known.created_at_ms)  # type: ignore[union-attr]
+    assert all(is_old(operation.at_ms) for operation in metastore.operations())
+
+
+def test_the_seeds_of_the_kill_tests_draw_every_pause(tmp_path: Path) -> None:
+    TendedLog.open(str(tmp_path))
+    pauses = Pauses(seed=0)
+    while set(pauses.drawn) != set(PAUSES):
+        pauses.pass_over(tmp_path)
+    assert len(pauses.drawn) < 10
+    assert 0 < HOUR < WEEK < max(PAUSES.values())
