@@ -44,7 +44,7 @@ PARTITIONS = 2
 CLASSES = 7
 TOP = 9
 _DELETED = 0.2
-_LIFE_SECONDS = 300
+_LIFE_SECONDS = 900
 
 
 @dataclass(slots=True)
@@ -157,7 +157,7 @@ def _main(task: dict[str, Any]) -> None:
     # Before the jobs go on: they may have read all there is when the first statement is told.
     faults.arm(task["point"], "both")
     spark = rw_sql.connect(task["warehouse"], config=settings_for(task["updates"]))
-    spark.sql("SET statement_timeout = '240s'")
+    spark.sql("SET statement_timeout = '600s'")
     made = {row[2] for row in spark.sql("SHOW JOBS").collect()}
     for name, statement in (
         (

@@ -22,6 +22,7 @@ from rw_sql.runtime.storage import Warehouse
 from rw_sql.runtime.views import recomputed
 from tests.ageing import HOUR, WEEK, age_files
 from tests.integration.attached import wait_until
+from tests.integration.old_histories import OldHistory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from tests.integration.attached import AttachedSession
 
 pytestmark = pytest.mark.spark
+
+SEED = 3
 
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]},
@@ -120,3 +123,11 @@ def test_a_view_that_joins_two_tables_goes_on_after_a_quiet_hour(
     assert len(moved) == 1
     assert session.flushed_rows_of("joined") == [(1, 2, 2)]
     assert session.job("joined").restarts == 0
+
+
+@pytest.mark.kafka
+def test_a_history_with_pauses_in_it(session: AttachedSession, broker: BrokerInfo) -> None:
+    """One of those that the proof ``old-histories`` goes through."""
+    facts = OldHistory(session, broker.bootstrap, seed=SEED).run(steps=4)
+    assert facts["pauses"] > 0
+    assert facts["restarts"] > 0

@@ -14,13 +14,11 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.facts import Lease
 from rw_sql.metastore.records import DIFF, RebuildRecord
 from rw_sql.plan.desired import view_spec
 from rw_sql.runtime import faults, log_upkeep, table_files
 from rw_sql.runtime.arrival import last_data_version
 from rw_sql.runtime.delta_log import commit_versions
-from rw_sql.runtime.downtime import note_downtime, waited_ms
 from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.log_readers import require_versions
@@ -187,88 +185,6 @@ def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: Ten
     log.later_seconds += 1
     log.turn()
     assert log.versions()[0] > 0
-
-
-def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
-    log: TendedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    view = log.view("v")
-    log.append(30)
-    rows = log.ids()
-    log.read(view, 0, 2)
-    log.turn()
-    assert log.files() == 1
-    # Taken back to before the small files were put together: they are the table's once more.
-    compacted = log.output.table.version()
-    output = JobOutput.reopen(log.warehouse, log.output.path, job=log.output.job, run=2, epoch=2)
-    output.restore(compacted - 1, rewind=5, done=29)
-    log = TendedLog.open(log.warehouse.uri, run=3)
-    log.append(1)
-    log.output.table.create_checkpoint()
-    read_from = log.output.table.version()
-    assert log.files() == 31
-    for batch in (1, 2):
-        log.read(view, batch, read_from)
-    # The commit that had replaced them is cleaned away, and then they are replaced again.
-    monkeypatch.setattr(table_files, "GRACE_SECONDS", 3600.0)
-    log.turn()
-    assert log.versions()[0] == read_from
-    assert log.pending
-    log.append(30)
-    log.turn()
-    assert log.files() == 1
-    monkeypatch.setattr(table_files, "GRACE_SECONDS", 0.0)
-    log.turn()
-    assert log.ids(version=read_from) == [*rows, 60, 61]
-    for batch in (3, 4):
-        log.read(view, batch, log.output.table.version() + 1)
-    for _ in range(3):
-        log.append(30)
-        log.turn()
-        log.read(view, 5, log.output.table.version() + 1)
-    assert log.unexplained() == set()
-
-
-def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> None:
-    """The warehouse is left for a week and started again: what its views lack they read in a moment."""
-    began = now_ms()
-    week = 7 * 24 * 3600 * 1000
-    log.view("v", created_at_ms=began)
-    log.append(30)
-    log.turn()
-    log.append(30)
-    log.later_seconds = week / 1000 + 60
-    note_downtime(log.warehouse, lease_at(began + 1000), began + week)
-    log.turn()
-    assert log.versions()[0] == 0
-    # From then on it is waited for as long as any other.
-    log.append(30)
-    log.later_seconds += week / 1000
-    log.turn()
-    assert log.versions()[0] > 0
-
-
-def lease_at(heartbeat_ms: int) -> Lease:
-    """A lease whose owner was last heard of then."""
-    return Lease(
-        owner="another",
-        host="elsewhere",
-        python_pid=1,
-        python_start="",
-        jvm_pid=2,
-        jvm_start="",
-        taken_at_ms=heartbeat_ms,
-        heartbeat_ms=heartbeat_ms,
-        expires_ms=heartbeat_ms + 15_000,
-        applied_epoch=0,
-    )
-
-
-def test_time_without_an_owner_is_counted_once() -> None:
-    assert waited_ms(100, 1000, []) == 900
-    assert waited_ms(100, 1000, [(0, 200), (150, 300), (900, 2000)]) == 600
-    assert waited_ms(100, 1000, [(0, 5000)]) == 0
-    assert waited_ms(100, 1000, [(2000, 3000)]) == 900
 
 
 def test_a_view_that_is_made_anew_and_stands_still_does_not_hold_the_log_for_ever(log: TendedLog) -> None:

@@ -1,0 +1,29 @@
+"""Random histories of tables and recomputed views with pauses of an hour or a week in them, in one session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proof.harness import Facts, Proof
+from proof.live import attached, broker
+from tests.integration.old_histories import KEYS, QUERIES, VIEWS, OldHistory
+
+HISTORIES, STEPS = 40, 8
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    with attached(folder / "warehouse") as session:
+        return {"histories": 1, **OldHistory(session, broker().bootstrap, seed=seed).run(STEPS)}
+
+
+PROOF = Proof(
+    name="old-histories",
+    claim="Views that join or are computed again equal their query however long nobody wrote, read or ran them.",
+    method=f"Two tables over Kafka with {KEYS} keys each, whose rows are put and deleted, and {VIEWS} of "
+    f"{len(QUERIES)} views: joins, groups, the highest rows, subqueries, unions. In {STEPS} steps records come to one "
+    "table or to both, waited for or not; then, as is drawn by lot, all files of the warehouse become an hour or a "
+    "week old while its jobs run, or the jobs are stopped wherever they are and started again after everything that is stored, the "
+    "catalog included, has become that old. Each view is compared with its query over the rows of a dictionary.",
+    seeds=range(HISTORIES),
+    check=_check,
+)

@@ -1,0 +1,150 @@
+"""What upkeep leaves in spite of the time that has passed: what a REWIND put back, what readers could not read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import Lease
+from rw_sql.runtime import table_files
+from rw_sql.runtime.context import Context
+from rw_sql.runtime.downtime import downtime, note_downtime, waited_ms
+from rw_sql.runtime.lease import now_ms
+from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.owner import Owner
+from rw_sql.runtime.storage import Warehouse
+from tests.runtime.tended import TendedLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TendedLog:
+    monkeypatch.setattr(table_files, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 0.0)
+    return TendedLog.open(str(tmp_path))
+
+
+def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
+    log: TendedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = log.view("v")
+    log.append(30)
+    rows = log.ids()
+    log.read(view, 0, 2)
+    log.turn()
+    assert log.files() == 1
+    # Taken back to before the small files were put together: they are the table's once more.
+    compacted = log.output.table.version()
+    output = JobOutput.reopen(log.warehouse, log.output.path, job=log.output.job, run=2, epoch=2)
+    output.restore(compacted - 1, rewind=5, done=29)
+    log = TendedLog.open(log.warehouse.uri, run=3)
+    log.append(1)
+    log.output.table.create_checkpoint()
+    read_from = log.output.table.version()
+    assert log.files() == 31
+    for batch in (1, 2):
+        log.read(view, batch, read_from)
+    # The commit that had replaced them is cleaned away, and then they are replaced again.
+    monkeypatch.setattr(table_files, "GRACE_SECONDS", 3600.0)
+    log.turn()
+    assert log.versions()[0] == read_from
+    assert log.pending
+    log.append(30)
+    log.turn()
+    assert log.files() == 1
+    monkeypatch.setattr(table_files, "GRACE_SECONDS", 0.0)
+    log.turn()
+    assert log.ids(version=read_from) == [*rows, 60, 61]
+    for batch in (3, 4):
+        log.read(view, batch, log.output.table.version() + 1)
+    for _ in range(3):
+        log.append(30)
+        log.turn()
+        log.read(view, 5, log.output.table.version() + 1)
+    assert log.unexplained() == set()
+
+
+def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> None:
+    """The warehouse is left for a week and started again: what its views lack they read in a moment."""
+    began = now_ms()
+    week = 7 * 24 * 3600 * 1000
+    log.view("v", created_at_ms=began)
+    log.append(30)
+    log.turn()
+    log.append(30)
+    log.later_seconds = week / 1000 + 60
+    note_downtime(log.warehouse, lease_at(began + 1000), began + week)
+    log.turn()
+    assert log.versions()[0] == 0
+    # From then on it is waited for as long as any other.
+    log.append(30)
+    log.later_seconds += week / 1000
+    log.turn()
+    assert log.versions()[0] > 0
+
+
+def lease_at(heartbeat_ms: int) -> Lease:
+    """A lease whose owner was last heard of then."""
+    return Lease(
+        owner="another",
+        host="elsewhere",
+        python_pid=1,
+        python_start="",
+        jvm_pid=2,
+        jvm_start="",
+        taken_at_ms=heartbeat_ms,
+        heartbeat_ms=heartbeat_ms,
+        expires_ms=heartbeat_ms + 15_000,
+        applied_epoch=0,
+    )
+
+
+def test_time_without_an_owner_is_counted_once() -> None:
+    assert waited_ms(100, 1000, []) == 900
+    assert waited_ms(100, 1000, [(0, 200), (150, 300), (900, 2000)]) == 600
+    assert waited_ms(100, 1000, [(0, 5000)]) == 0
+    assert waited_ms(100, 1000, [(2000, 3000)]) == 900
+
+
+class NoSpark:
+    """A process of which nothing is asked but its JVM's number."""
+
+    jvm_pid = 1
+
+
+def test_an_owner_writes_down_how_long_there_was_none(tmp_path: Path) -> None:
+    metastore, warehouse = Metastore.open(str(tmp_path)), Warehouse.at(str(tmp_path))
+    context = Context(
+        warehouse=warehouse,
+        metastore=metastore,
+        sessions=NoSpark(),  # type: ignore[arg-type]  # nothing here asks Spark
+        owner="me",
+    )
+    began = now_ms()
+    owner = Owner(context)
+    owner._try_take()
+    assert owner.is_owner
+    assert downtime(warehouse) == []
+    owner._renew(-1)
+    assert downtime(warehouse) == []
+    # The machine sleeps for a day: no heartbeat.
+    day = 24 * 3600 * 1000
+    assert owner._lease is not None
+    asleep = replace(owner._lease, heartbeat_ms=began - day)
+    assert metastore.runtime.renew_lease(asleep)
+    owner._lease = asleep
+    owner._renew(-1)
+    (stretch,) = downtime(warehouse)
+    assert stretch[0] == began - day
+    assert stretch[1] >= began
+    # It is killed, and somebody comes a week later.
+    gone = replace(owner._lease, heartbeat_ms=began - 7 * day, is_released=True)
+    assert metastore.runtime.renew_lease(gone)
+    Owner(context)._try_take()
+    assert [start for start, _ in downtime(warehouse)] == [began - 7 * day, began - day]
+    assert waited_ms(began - 7 * day, began, downtime(warehouse)) == 0
