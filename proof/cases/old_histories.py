@@ -22,8 +22,9 @@ PROOF = Proof(
     method=f"Two tables over Kafka with {KEYS} keys each, whose rows are put and deleted, and {VIEWS} of "
     f"{len(QUERIES)} views: joins, groups, the highest rows, subqueries, unions. In {STEPS} steps records come to one "
     "table or to both, waited for or not; then, as is drawn by lot, all files of the warehouse become an hour or a "
-    "week old while its jobs run, or the jobs are stopped wherever they are and started again after everything that is stored, the "
-    "catalog included, has become that old. Each view is compared with its query over the rows of a dictionary.",
+    "week old while its jobs run, or the jobs are stopped wherever they are and started again after everything that "
+    "is stored, the catalog included, has become that old. Each view is compared with its query over the rows of a "
+    "dictionary.",
     seeds=range(HISTORIES),
     check=_check,
 )
