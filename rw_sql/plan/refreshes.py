@@ -96,14 +96,15 @@ def triggered(record: RefreshRecord, now_ms: int) -> Operation:
 def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: int) -> bool:
     """Whether the table's ``refresh_interval_sec`` has passed since its newest refresh began, or since it was made.
 
-    Never while a pause holds its source.
+    Never while a pause holds its source. A beginning that lies further ahead than that was written by a clock that has
+    been set back since: nobody waits for it.
     """
     if record.status != IDLE or record.interval_s is None:
         return False
     source = source_of(snapshot, record)
     if source is None or holds_of(snapshot, source.id):
         return False
-    return now_ms - (record.triggered_ms or created_ms) >= record.interval_s * 1000
+    return abs(now_ms - (record.triggered_ms or created_ms)) >= record.interval_s * 1000
 
 
 def refresh_state(

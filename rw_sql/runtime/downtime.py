@@ -43,11 +43,13 @@ def downtime(warehouse: Warehouse) -> list[Stretch]:
 
 
 def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
-    """How long it is from one moment to the other, without what lies in these stretches."""
+    """How long it is from one moment to the other, without what lies in these stretches.
+
+    One that ends later than now is none: the clock was ahead, and has been set back since.
+    """
     waited, at = 0, since_ms
-    for start, end in sorted(stretches):
-        if start > at:
-            waited += max(0, min(start, now_ms) - at)
+    for start, end in sorted(stretch for stretch in stretches if stretch[1] <= now_ms):
+        waited += max(0, start - at)
         at = max(at, end)
     return waited + max(0, now_ms - at)
 
