@@ -16,7 +16,7 @@ def _check(seed: int, folder: Path) -> Facts:
     broker = start_broker(folder / "broker", port=0)
     try:
         (folder / "chain").mkdir()
-        return Chain(folder / "chain", broker.bootstrap).run(dealt_chain(seed))
+        return Chain(folder / "chain", broker.bootstrap, seed=seed).run(dealt_chain(seed))
     finally:
         stop_broker(folder / "broker")
 

@@ -20,7 +20,7 @@ def _check(seed: int, folder: Path) -> Facts:
     kills = [RotationKill(alters=alters, point=point, kills=dice.choice(["python", "both"])) for alters, point in pairs]
     (folder / "rotation").mkdir()
     with running_secured_broker(folder / "secured") as secured:
-        return Rotation(folder / "rotation", secured).run(kills)
+        return Rotation(folder / "rotation", secured, seed=seed).run(kills)
 
 
 PROOF = Proof(

@@ -96,10 +96,10 @@ class Login:
 class Rotation:
     """A warehouse with two sources and a sink on one connection, and the processes that take over from each other."""
 
-    def __init__(self, folder: Path, secured: Secured) -> None:
+    def __init__(self, folder: Path, secured: Secured, *, seed: int = 7) -> None:
         self.folder = folder
         self.secured = secured
-        self.pauses = Pauses(seed=7)
+        self.pauses = Pauses(seed=seed)
         self.mark = uuid.uuid4().hex[:8]
         self.topics = {name: f"{name}.{self.mark}" for name in (*SOURCES, "out")}
         self.key = base64.b64encode(os.urandom(32)).decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +12,11 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.runtime import faults
 from rw_sql.runtime.rewind import carry_out
+from tests.ageing import Pauses
 from tests.runtime.mini_streams import MiniWarehouse, expected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 REWIND_POINTS = (
     "rewind.before_log",
@@ -116,7 +117,7 @@ def _die(name: str) -> None:
 
 def _kill(mini: MiniWarehouse, lot: random.Random) -> int:
     """Kills the process that carries a REWIND out, up to three times."""
-    kills = 0
+    kills, pauses = 0, Pauses(seed=lot.randrange(1000))
     (rewind,) = mini.context.metastore.snapshot().all("rewind")
     for _ in range(lot.randrange(0, 4)):
         faults.arm(f"{lot.choice(REWIND_POINTS)}@{lot.randrange(1, 3)}")
@@ -124,6 +125,7 @@ def _kill(mini: MiniWarehouse, lot: random.Random) -> int:
             carry_out(mini.context, mini.context.metastore.snapshot(), rewind)
         except Killed:
             kills += 1
+            pauses.pass_over(Path(mini.context.warehouse.uri))
         else:
             break
         finally:
