@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-SEED = 3
+SEED = 5
+"""It has a pause, and two stops, one of them with records on their way."""
 
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]},
