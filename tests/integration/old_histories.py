@@ -139,6 +139,7 @@ class OldHistory:
         self.story.append(f"-- stopped, and started again {seconds:.0f} s later")
 
     def _compare(self) -> None:
+        self.session.sql("SET statement_timeout = '300s'")
         answers = {row[0]: row[2] for row in self.session.sql("FLUSH")}
         stalled = {name: said for name, said in answers.items() if said and "stalled" in said}
         assert not stalled, f"{stalled}\n{self._told()}"
