@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from rw_sql.errors import SPARK_ERROR, Span, SqlError
 from rw_sql.session import run_script
 from rw_sql.syntax import split_script
+from rw_sql.syntax.script import refuse_invisible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +56,10 @@ def run_statements(
 
 def spark_error(error: PySparkException, statement: str) -> SqlError:
     """Spark's error as one of ours: its message without the plan behind it, and its place where it tells one."""
+    try:
+        refuse_invisible(statement)
+    except SqlError as invisible:
+        return invisible
     told = str(error).strip()
     if place := _PLACE.search(told):
         return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2])))

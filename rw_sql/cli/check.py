@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rw_sql.cli.fmt import NoCatalog, read_text
+from rw_sql.cli.fmt import read_text, statement_of
 from rw_sql.errors import INVALID_OPTION, SqlError
-from rw_sql.syntax import could_be_ours, parse_statement, route, split_script
-from rw_sql.syntax.routing import could_be_sparks
+from rw_sql.syntax import split_script
 from rw_sql.syntax.support import unsupported
 
 if TYPE_CHECKING:
@@ -57,12 +56,7 @@ def check_script(text: str, file: str) -> Iterator[Checked]:
 def _check(script: str, part: ScriptStatement, file: str) -> tuple[str, SqlError | None]:
     """A statement's kind, and what is wrong with it."""
     try:
-        if could_be_ours(part.text):
-            statement = route(part.text, NoCatalog())
-        elif could_be_sparks(part.text):
-            statement = None
-        else:
-            statement = parse_statement(part.text)
+        statement = statement_of(part.text)
     except SqlError as error:
         return _first_words(part.text), part.locate(error, script, file)
     if statement is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import sys
@@ -114,7 +115,10 @@ def produce(
         int | None, typer.Option("--create", metavar="N", min=1, help="Make the topic with N partitions if it is new.")
     ] = None,
 ) -> None:
-    """Put the lines of a file into a topic, one record each, as they are written. Empty lines are passed over."""
+    """Put the lines of a file into a topic, one record each, as they are written.
+
+    Empty lines and a byte-order mark are left out.
+    """
     from rw_sql.cli import kafka_topics
 
     at = _bootstrap(folder, broker)
@@ -132,11 +136,14 @@ def produce(
 def records_of(
     lines: Iterable[bytes], *, file: str, key: str | None, partition_by: str | None, partitions: int
 ) -> Iterator[Record]:
-    """A record per line. Raises SqlError where a line lacks a field that was asked for."""
+    """A record per line; a file's byte-order mark belongs to none.
+
+    Raises SqlError where a line lacks a field that was asked for.
+    """
     from rw_sql.cli.kafka_topics import Record
 
     for number, line in enumerate(lines, start=1):
-        value = line.rstrip(b"\r\n")
+        value = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n")
         if not value.strip():
             continue
         if key is None and partition_by is None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import difflib
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
-from rw_sql.syntax import could_be_ours, render, route, split_script
+from rw_sql.runtime.text_files import decode_text
+from rw_sql.syntax import could_be_ours, parse_statement, render, route, split_script
+from rw_sql.syntax.routing import could_be_sparks
 from rw_sql.syntax.scan import has_comments
+from rw_sql.syntax.script import refuse_invisible
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.statements import Statement
 
 
 class NoCatalog:
@@ -27,21 +33,46 @@ class NoCatalog:
 
 
 def read_text(path: str) -> str:
-    """A file's text, or standard input's for ``-``. Raises SqlError FILE_UNREADABLE."""
-    if path == "-":
-        return sys.stdin.read()
+    """A file's text, or standard input's for ``-``, each line ended by ``\\n``. Raises SqlError FILE_UNREADABLE."""
+    return _unix(read_exactly(path))
+
+
+def read_exactly(path: str) -> str:
+    """A file's text, or standard input's for ``-``: byte-order mark and line ends as they are. Raises SqlError."""
+    name = "standard input" if path == "-" else f'"{path}"'
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise SqlError(FILE_UNREADABLE, f'cannot read "{path}": {reason}') from error
+        if path != "-":
+            read = Path(path).read_bytes()
+        elif (buffer := getattr(sys.stdin, "buffer", None)) is not None:
+            read = buffer.read()
+        else:
+            read = sys.stdin.read().encode()
+    except OSError as error:
+        raise SqlError(FILE_UNREADABLE, f"cannot read {name}: {error.strerror}") from error
+    return decode_text(read, name)
+
+
+def _unix(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def format_text(text: str, file: str | None = None) -> str:
+    """A file's script formatted, with the line ends that the file has. Raises SqlError as :func:`format_script`."""
+    plain = _unix(text)
+    if plain == text:
+        return format_script(text, file)
+    # Where all line ends are alike those of a statement that is put on several lines are, too.
+    for end in ("\r\n", "\r"):
+        if plain.replace("\n", end) == text:
+            return format_script(plain, file).replace("\n", end)
+    return format_script(text, file)
 
 
 def format_script(text: str, file: str | None = None) -> str:
     """The script with every statement of ours in canonical form. Formatting it again changes nothing.
 
-    What stands between statements, and statements that are Spark's or hold comments, stays as it is written. Raises
-    SqlError for a statement of ours that does not parse.
+    What stands between statements, a byte-order mark included, and statements that are Spark's or hold comments, stays
+    as it is written. Raises SqlError for a statement that is neither Spark's nor parses.
     """
     pieces: list[str] = []
     done = 0
@@ -56,8 +87,21 @@ def format_script(text: str, file: str | None = None) -> str:
 
 
 def _formatted(text: str) -> str:
-    statement = route(text, NoCatalog()) if could_be_ours(text) else None
+    statement = statement_of(text)
     return text if statement is None or has_comments(text) else render(statement)
+
+
+def statement_of(text: str) -> Statement | None:
+    """A script's statement read without a warehouse; None where it is Spark's. Raises SqlError where it is nobody's."""
+    if could_be_ours(text):
+        statement = route(text, NoCatalog())
+    elif could_be_sparks(text):
+        statement = None
+    else:
+        statement = parse_statement(text)
+    if statement is None:
+        refuse_invisible(text)
+    return statement
 
 
 def run_fmt(paths: list[str], *, check: bool = False) -> int:
@@ -69,8 +113,8 @@ def run_fmt(paths: list[str], *, check: bool = False) -> int:
     status = 0
     for path in paths:
         try:
-            before = read_text(path)
-            after = format_script(before, path if path != "-" else None)
+            before = read_exactly(path)
+            after = format_text(before, path if path != "-" else None)
         except SqlError as error:
             sys.stderr.write(error.render() + "\n")
             status = 1
@@ -82,7 +126,7 @@ def run_fmt(paths: list[str], *, check: bool = False) -> int:
         elif path == "-":
             sys.stdout.write(after)
         elif after != before:
-            Path(path).write_text(after, encoding="utf-8")
+            Path(path).write_bytes(after.encode())
     return status
 
 

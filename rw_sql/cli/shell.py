@@ -22,7 +22,7 @@ from rw_sql.cli.bar import BackfillBar
 from rw_sql.cli.output import console_for, print_error, print_rows
 from rw_sql.cli.question import ask_at_terminal
 from rw_sql.cli.spark_start import spark_for
-from rw_sql.errors import SqlError
+from rw_sql.errors import UNTERMINATED, SqlError
 from rw_sql.results import read_rows
 from rw_sql.syntax.scan import PUNCTUATION, scan
 
@@ -50,8 +50,8 @@ def is_complete(text: str) -> bool:
         return True
     try:
         tokens = scan(text)
-    except SqlError:
-        return False
+    except SqlError as error:
+        return error.kind is not UNTERMINATED  # any other error is told when it is run
     last = tokens[-2] if len(tokens) > 1 else None
     return last is not None and last.kind == PUNCTUATION and last.text == ";"
 

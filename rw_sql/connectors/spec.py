@@ -327,7 +327,7 @@ def parse_spec(text: str) -> ConnectorSpec:
     ``connection_of`` names the source connector whose connections a sink uses: it takes all their options, and heeds
     those that are not in ``ignored_of_connection``.
     """
-    table = tomllib.loads(text)
+    table = tomllib.loads(text.removeprefix("\ufeff"))
     shared = load_spec(table["connection_of"]).options if "connection_of" in table else {}
     own = {key: _parse_option(key, option) for key, option in table["options"].items()}
     return ConnectorSpec(

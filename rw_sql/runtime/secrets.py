@@ -63,7 +63,7 @@ def _key() -> bytes:
     path = os.environ.get(KEY_FILE_VARIABLE)
     if not text and path:
         try:
-            text = Path(path).expanduser().read_text(encoding="utf-8").strip()
+            text = Path(path).expanduser().read_text(encoding="utf-8-sig").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise SqlError(SECRET_KEY_MISSING, f"the key file that {KEY_FILE_VARIABLE} names cannot be read") from error
     try:
@@ -105,7 +105,7 @@ def _from_environment(name: str, variable: str) -> str:
 
 def _from_file(name: str, path: str) -> str:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8").rstrip("\r\n")
+        return Path(path).expanduser().read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
         raise _unreadable(name, f"file {path!r}: {why}") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.errors import SqlError
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.invisible import INVISIBLE
 
 if TYPE_CHECKING:
     from rw_sql.syntax.scan import Token
@@ -25,7 +26,9 @@ class CatalogView(Protocol):
         ...
 
 
-_BLANK = r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
+# A character that is not shown counts as a blank here, so that whose statement it is reads the same with one: ours then
+# names it.
+_BLANK = rf"(?:[\s{INVISIBLE}]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
 _CREATE = rf"CREATE{_BLANK}++(?:OR{_BLANK}++REPLACE{_BLANK}++)?+(?:TEMP(?:ORARY)?{_BLANK}++)?+"
 _KINDS = "SOURCE|SINK|CONNECTION|SECRET|MATERIALIZED"
 

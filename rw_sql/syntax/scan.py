@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, UNTERMINATED, Span, SqlError
+from rw_sql.syntax.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +42,7 @@ class Token:
 
 # Possessive quantifiers: an unterminated string costs one pass, not one for every way to cut it.
 _TOKEN = re.compile(
-    r"""(?P<space>\s++)
+    rf"""(?P<space>\s++)
     |(?P<comment>--[^\n]*+)
     |(?P<block>/\*)
     |(?P<escaped>[eE]'(?:[^'\\]|\\.|'')*+(?P<escaped_end>'?))
@@ -52,6 +53,7 @@ _TOKEN = re.compile(
     |(?P<number>0(?:[xX][0-9a-fA-F]++|[oO][0-7]++|[bB][01]++)
         |(?:\d++(?:\.\d++|\.(?![.\w]))?|(?<![\w)\]"`'.$])\.\d++)(?:[eE][+-]?\d++)?)
     |(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*+)?)\$)
+    |(?P<invisible>[{INVISIBLE}])
     |(?P<punctuation>.)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -97,7 +99,8 @@ def has_comments(text: str) -> bool:
 def scan(text: str) -> list[Token]:
     """All tokens of ``text``, an END token last.
 
-    Raises SqlError UNTERMINATED at the opening quote of what does not end.
+    A byte-order mark before a statement is left out. Raises SqlError UNTERMINATED at the opening quote of what does not
+    end, SYNTAX_ERROR at a character between tokens that is not shown.
     """
     return list(_scan(text))
 
@@ -105,6 +108,7 @@ def scan(text: str) -> list[Token]:
 def _scan(text: str) -> Iterator[Token]:
     position, size = 0, len(text)
     line, line_start = 1, 0
+    begins = True
     match_at = _TOKEN.match
     while position < size:
         match = match_at(text, position)
@@ -120,6 +124,13 @@ def _scan(text: str) -> Iterator[Token]:
             continue
         column = position - line_start + 1
         raw = match[0]
+        if kind == "invisible":
+            if begins and raw == BYTE_ORDER_MARK:
+                line_start += line_start == position  # no editor counts it as a column
+                position = end
+                continue
+            raise invisible_error(raw, Span(position, end, line, column))
+        begins = raw == ";" or (begins and kind in ("comment", "block"))
         if kind == "word":
             yield Token(WORD, raw, raw.lower(), position, end, line, column)
         elif kind == "punctuation":

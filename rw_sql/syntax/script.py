@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
+from rw_sql.syntax.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
 from rw_sql.syntax.parser import Parser
 from rw_sql.syntax.routing import could_be_ours
 from rw_sql.syntax.scan import END, PUNCTUATION, Token, end_of_comment, scan
@@ -98,13 +99,16 @@ _SPARKS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
+
 
 def split_script(text: str) -> tuple[ScriptStatement, ...]:
     """A script's statements, ours and Spark's alike, without parsing them.
 
     A ``;`` in a string, a quoted name, a comment or dollar quotes ends no statement. Each statement is read by the
-    quoting rules of whom its first words say it is. Pieces that hold nothing but comments are left out. Never raises:
-    what does not end reaches to the end of the script, and parsing it says so.
+    quoting rules of whom its first words say it is. Pieces that hold nothing but comments are left out, and so is a
+    byte-order mark before a statement. Never raises: what does not end reaches to the end of the script, and parsing it
+    says so.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -113,6 +117,7 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
         end, first, last = _piece(text, start)
         if first is not None:
             line_start = text.rfind("\n", 0, first) + 1
+            line_start += text[line_start] == BYTE_ORDER_MARK  # no editor counts it as a column
             line += text.count("\n", counted, first)
             counted = first
             found.append(ScriptStatement(text=text[first:last], start=first, line=line, column=first - line_start + 1))
@@ -123,23 +128,40 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
     """Where the statement that starts here ends (at its ``;``), and the range in it that is no blank or comment."""
     pattern = _OURS if could_be_ours(text[start : start + 4096]) else _SPARKS
-    position, first, last = start, None, start
+    first, last = None, start
+    for match, end, is_comment in _lexemes(pattern, text, start):
+        if match["end"]:
+            return match.start(), first, last
+        is_mark = first is None and match[0] == BYTE_ORDER_MARK
+        if not is_comment and not is_mark and not match[0].isspace():
+            first = match.start() if first is None else first
+            last = end
+    return len(text), first, last
+
+
+def _lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
+    """The pieces of a text as a pattern cuts it: how each begins, where it ends, and whether it is a comment."""
     while position < len(text):
         match = pattern.match(text, position)
         assert match is not None
-        if match["end"]:
-            return position, first, last
         end = match.end()
-        is_comment = match[0].startswith("--")
         if match["block"]:
-            is_comment = True
             close = end_of_comment(text, position)
             end = close if close >= 0 else len(text)
         elif match["dollar"]:
             close = text.find(match["dollar"], end)
             end = close + len(match["dollar"]) if close >= 0 else len(text)
-        if not is_comment and not match[0].isspace():
-            first = position if first is None else first
-            last = end
+        yield match, end, bool(match["block"]) or match[0].startswith("--")
         position = end
-    return len(text), first, last
+
+
+def refuse_invisible(text: str) -> None:
+    """Raises SqlError at a character that is not shown, outside of strings and comments of a statement of Spark's.
+
+    Spark refuses it too, and shows it as it is: as nothing.
+    """
+    for match, _, _ in _lexemes(_SPARKS, text, 0):
+        if _INVISIBLE.fullmatch(match[0]):
+            at = match.start()
+            column = at - text.rfind("\n", 0, at)
+            raise invisible_error(match[0], Span(at, at + 1, text.count("\n", 0, at) + 1, column))

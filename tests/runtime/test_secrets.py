@@ -62,7 +62,7 @@ def test_a_sealed_value_fits_no_other_secret_and_no_other_key(monkeypatch: pytes
 def test_the_key_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sealed = seal("s", VALUE)
     monkeypatch.delenv(KEY_VARIABLE)
-    (tmp_path / "key").write_text(KEY + "\n")
+    (tmp_path / "key").write_text(f"\ufeff{KEY}\n", encoding="utf-8")
     monkeypatch.setenv(KEY_FILE_VARIABLE, str(tmp_path / "key"))
     assert read_secret(secret("meta", sealed=sealed)) == VALUE
 
@@ -91,8 +91,9 @@ def test_a_value_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     record = secret("file", f", path = '{path}'")
     assert unreadable(record).code == "RW412"
-    path.write_text(VALUE + "\n", encoding="utf-8")
-    assert read_secret(record) == VALUE
+    for mark in ("", "\ufeff"):
+        path.write_text(f"{mark}{VALUE}\n", encoding="utf-8")
+        assert read_secret(record) == VALUE
 
 
 class Vault(BaseHTTPRequestHandler):

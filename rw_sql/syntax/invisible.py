@@ -1,0 +1,37 @@
+"""Characters that nobody sees: a byte-order mark begins a text and means nothing, any other is an error with a name.
+
+Editors and web pages leave them behind. A message that showed them as they are would show nothing.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
+
+BYTE_ORDER_MARK = "\ufeff"
+
+INVISIBLE = (
+    r"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u17b4\u17b5\u180b-\u180f"
+    r"\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
+)
+"""The inside of a regular expression's class: control and format characters. Blanks of any width are none of them: they
+part words, as in Spark, and stored queries hold them."""
+
+# What ``unicodedata`` has no name for.
+_CONTROLS = {"\x00": "NUL", "\x08": "BACKSPACE", "\x1b": "ESCAPE", "\x7f": "DELETE"}
+
+
+def name_of(character: str) -> str:
+    """A character as a message names it: ``U+200B ZERO WIDTH SPACE``."""
+    if character == BYTE_ORDER_MARK:
+        name = "BYTE ORDER MARK"
+    else:
+        name = unicodedata.name(character, _CONTROLS.get(character, "CONTROL CHARACTER"))
+    return f"U+{ord(character):04X} {name}"
+
+
+def invisible_error(character: str, span: Span) -> SqlError:
+    """What is raised where such a character stands between two words or signs."""
+    message = f"{name_of(character)} stands here, a character that is not shown"
+    return SqlError(SYNTAX_ERROR, message, hint="delete the character", span=span)
