@@ -201,7 +201,9 @@ class Attached:
         except SqlError:
             return False
         snapshot = self._runtime.context.metastore.snapshot()
-        return any(snapshot.find(kind, last) is not None for kind in RELATION_KINDS)
+        if all(snapshot.find(kind, last) is None for kind in RELATION_KINDS):
+            return False
+        return name.schema is not None or not self._views.is_hidden(last)
 
     def has_parameter(self, name: str) -> bool:
         """Whether a session parameter of ours has this name."""
@@ -235,6 +237,13 @@ class Attached:
             # Spark's side of the answer failed; what the statement does is committed, or refused before.
             self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
             raise
+
+    def refuse_changes(self, text: str) -> None:
+        """Raises SqlError, located in ``text``, where a statement of Spark's would change what is ours."""
+        try:
+            self._views.refuse_changes(text)
+        except SqlError as error:
+            raise error.located(text) from None
 
     def before_spark(self, text: str) -> None:
         """Called before a statement or table name that is Spark's: what it may speak of of ours becomes readable.

@@ -30,14 +30,16 @@ def wrap_sql(attached_to: Callable[[SparkSession], Attached | None]) -> None:
         if attached is None or not isinstance(sqlQuery, str):
             return original(self, sqlQuery, args, **kwargs)
         if args is not None or kwargs:
+            attached.refuse_changes(sqlQuery)
             attached.before_spark(sqlQuery)
             return attached.read(sqlQuery, partial(original, self, sqlQuery, args, **kwargs))
         statement = attached.route(sqlQuery)
         if statement is not None:
             result: DataFrame = attached.run(sqlQuery, statement)
             return result
-        attached.before_spark(sqlQuery)
         try:
+            attached.refuse_changes(sqlQuery)
+            attached.before_spark(sqlQuery)
             return attached.read(sqlQuery, partial(original, self, sqlQuery))
         except BaseException:
             # A mistyped RESUME is no statement of ours: committing the rest would leave the source paused.

@@ -6,18 +6,22 @@ That is the ``rw_catalog`` views, every view's rows, and of each source the reco
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.plan.relations import schema_columns, stored_columns
+from rw_sql.plan.spark_changes import catalog_refusal, change_refusal, found_object
 from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.spark_sessions import plain_sql
 from rw_sql.syntax.names import quoted_for_spark
+from rw_sql.syntax.spark_changes import DROP_DATABASE, changed_names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -89,6 +93,55 @@ class SparkViews:
                 f"WHERE {ERROR} IS NOT NULL",
             )
             self._errors[name] = log
+
+    def refuse_changes(self, text: str) -> None:
+        """Raises SqlError where a statement of Spark's would change what is kept here, with the statement that may.
+
+        What is the user's own, in another database or before ours in this one, is theirs.
+        """
+        for change in changed_names(text):
+            *front, name = change.parts
+            database = front[-1].casefold() if front else ""
+            if change.verb == DROP_DATABASE:
+                if name.casefold() == CATALOG_DATABASE:
+                    raise catalog_refusal(change, CATALOG_DATABASE)
+            elif database == CATALOG_DATABASE or (not front and self._is_in(CATALOG_DATABASE)):
+                if name.casefold() in {known for known, _ in self._context.metastore.view_definitions()}:
+                    raise catalog_refusal(change, f"{CATALOG_DATABASE}.{name.casefold()}")
+            elif not front and name.casefold() in {known.casefold() for known in self._errors}:
+                raise catalog_refusal(change, name)
+            else:
+                record = found_object(self._context.metastore.snapshot(), name)
+                refusal = None if record is None else change_refusal(change, record)
+                if refusal is not None and self._is_ours(front, name):
+                    raise refusal
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a bare name means something of the user's own to Spark, though an object of ours has it too.
+
+        It is a temporary view's, or that of a table or view in the database that the session has gone to.
+        """
+        if self._is_temporary(name):
+            return True
+        return not self._is_in(self.database) and bool(self._spark.catalog.tableExists(quoted_for_spark(name)))
+
+    def _is_ours(self, front: Sequence[str], name: str) -> bool:
+        """Whether a name as a statement of Spark's writes it means an object of ours."""
+        if front:
+            catalog, database = (["spark_catalog"] + [part.casefold() for part in front])[-2:]
+            if len(front) > 2 or catalog != "spark_catalog" or database != self.database.casefold():
+                return False
+        elif self._is_temporary(name) or not self._is_in(self.database):
+            return False
+        return self._warehouse_of(name) in (None, self._context.warehouse.uri)
+
+    def _is_in(self, database: str) -> bool:
+        catalog = self._spark.catalog
+        return catalog.currentDatabase() == database and catalog.currentCatalog() == "spark_catalog"
+
+    def _is_temporary(self, name: str) -> bool:
+        session: Any = self._spark._jsparkSession
+        return bool(session.sessionState().catalog().getTempView(name).isDefined())
 
     def is_current(self, epoch: int) -> bool:
         """Whether the views are those of this epoch."""

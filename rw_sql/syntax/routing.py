@@ -28,37 +28,37 @@ class CatalogView(Protocol):
 
 # A character that is not shown counts as a blank here, so that whose statement it is reads the same with one: ours then
 # names it.
-_BLANK = rf"(?:[\s{INVISIBLE}]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
-_CREATE = rf"CREATE{_BLANK}++(?:OR{_BLANK}++REPLACE{_BLANK}++)?+(?:TEMP(?:ORARY)?{_BLANK}++)?+"
+BLANK = rf"(?:[\s{INVISIBLE}]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
+_CREATE = rf"CREATE{BLANK}++(?:OR{BLANK}++REPLACE{BLANK}++)?+(?:TEMP(?:ORARY)?{BLANK}++)?+"
 _KINDS = "SOURCE|SINK|CONNECTION|SECRET|MATERIALIZED"
 
 _FIRST_WORDS = re.compile(
-    rf"""{_BLANK}*+(?:
+    rf"""{BLANK}*+(?:
       {_CREATE}(?:{_KINDS}|TABLE)\b
-    | (?:DROP|ALTER){_BLANK}++(?:{_KINDS}|TABLE|SYSTEM|FRAGMENT)\b
-    | SHOW{_BLANK}++(?!(?:TABLES|VIEWS|COLUMNS|FUNCTIONS|DATABASES|SCHEMAS|NAMESPACES|PARTITIONS|TBLPROPERTIES)\b)\w
-    | REFRESH{_BLANK}++TABLE\b
-    | REPLACE{_BLANK}++SINK\b
+    | (?:DROP|ALTER){BLANK}++(?:{_KINDS}|TABLE|SYSTEM|FRAGMENT)\b
+    | SHOW{BLANK}++(?!(?:TABLES|VIEWS|COLUMNS|FUNCTIONS|DATABASES|SCHEMAS|NAMESPACES|PARTITIONS|TBLPROPERTIES)\b)\w
+    | REFRESH{BLANK}++TABLE\b
+    | REPLACE{BLANK}++SINK\b
     | (?:PAUSE|RESUME|INJECT|CONFIRM|UNDO|REWIND|REBUILD|VALIDATE|FLUSH|WAIT|RECOVER|CANCEL|SKIP|COMMIT|ROLLBACK)\b
-    | RESET{_BLANK}++SOURCE\b
-    | BEGIN{_BLANK}++UNSAFE\b
+    | RESET{BLANK}++SOURCE\b
+    | BEGIN{BLANK}++UNSAFE\b
     | (?:DESC(?:RIBE)?|SET|EXPLAIN)\b
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
 
 _OURS_ALONE = re.compile(
-    rf"""{_BLANK}*+(?:EXPLAIN{_BLANK}++)?+(?:
+    rf"""{BLANK}*+(?:EXPLAIN{BLANK}++)?+(?:
       {_CREATE}(?:{_KINDS})\b
-    | (?:DROP|ALTER){_BLANK}++(?:{_KINDS}|SYSTEM|FRAGMENT)\b
-    | REPLACE{_BLANK}++SINK\b
-    | (?:PAUSE|RESUME){_BLANK}++(?:SOURCE|SINK|ALL)\b
+    | (?:DROP|ALTER){BLANK}++(?:{_KINDS}|SYSTEM|FRAGMENT)\b
+    | REPLACE{BLANK}++SINK\b
+    | (?:PAUSE|RESUME){BLANK}++(?:SOURCE|SINK|ALL)\b
     | (?:INJECT|CONFIRM|FLUSH|UNDO|REWIND|REBUILD|VALIDATE|WAIT|RECOVER|SKIP|COMMIT|ROLLBACK)\b
-    | CANCEL{_BLANK}++JOBS?\b
-    | RESET{_BLANK}++SOURCE\b
-    | BEGIN{_BLANK}++UNSAFE\b
-    | SHOW{_BLANK}++(?:SOURCES?|SINKS|CONNECTIONS|SECRETS|JOBS|UNSAFE|MATERIALIZED|INTERNAL|METRICS|CHECKPOINT)\b
-    | SHOW{_BLANK}++CREATE{_BLANK}++(?:{_KINDS})\b
+    | CANCEL{BLANK}++JOBS?\b
+    | RESET{BLANK}++SOURCE\b
+    | BEGIN{BLANK}++UNSAFE\b
+    | SHOW{BLANK}++(?:SOURCES?|SINKS|CONNECTIONS|SECRETS|JOBS|UNSAFE|MATERIALIZED|INTERNAL|METRICS|CHECKPOINT)\b
+    | SHOW{BLANK}++CREATE{BLANK}++(?:{_KINDS})\b
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -159,7 +159,7 @@ def could_be_sparks(text: str) -> bool:
     return first[1].upper() in _SPARKS_FIRST_WORDS
 
 
-_WORDS = re.compile(rf"{_BLANK}*+(?:([A-Za-z]++)(?:{_BLANK}++([A-Za-z]++))?+)?+")
+_WORDS = re.compile(rf"{BLANK}*+(?:([A-Za-z]++)(?:{BLANK}++([A-Za-z]++))?+)?+")
 
 
 def route(text: str, catalog: CatalogView) -> Statement | None:

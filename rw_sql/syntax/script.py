@@ -155,6 +155,15 @@ def _lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tup
         position = end
 
 
+def without_strings(text: str) -> str:
+    """A statement of Spark's, of equal length, with blanks for its strings and comments."""
+    pieces = []
+    for match, end, is_comment in _lexemes(_SPARKS, text, 0):
+        hidden = is_comment or match[0][-1] in "'\"" or match["dollar"]
+        pieces.append(" " * (end - match.start()) if hidden else match[0])
+    return "".join(pieces)
+
+
 def refuse_invisible(text: str) -> None:
     """Raises SqlError at a character that is not shown, outside of strings and comments of a statement of Spark's.
 

@@ -11,6 +11,7 @@ from py4j.protocol import unescape_new_line
 from pyspark.errors import PySparkException
 
 import rw_sql
+from rw_sql.scripts import run_statements
 from tests.integration.attached import AttachedSession
 
 if TYPE_CHECKING:
@@ -153,3 +154,89 @@ def test_a_table_or_view_of_the_users_own_is_never_replaced(session: AttachedSes
     assert {row.tableName for row in session.sql("SHOW TABLES")} >= {"taken", "taken_too"}
     assert "free" not in {row.tableName for row in session.sql("SHOW TABLES")}
     session.run("DROP TABLE taken", "DROP VIEW taken_too")
+
+
+_REFUSED = (
+    "DROP VIEW totals",
+    "DROP VIEW IF EXISTS TOTALS",
+    "DROP VIEW default.totals",
+    "DROP VIEW `spark_catalog`.`default`.`totals`",
+    "DROP TABLE default.totals",
+    "EXECUTE IMMEDIATE 'DROP VIEW totals'",
+    "ALTER VIEW totals AS SELECT 1 AS n",
+    "ALTER VIEW totals RENAME TO others",
+    "ALTER VIEW totals SET TBLPROPERTIES ('rw_sql.warehouse' = '')",
+    "CREATE OR REPLACE VIEW totals AS SELECT 1 AS n",
+    "CREATE VIEW IF NOT EXISTS totals AS SELECT 1 AS n",
+    "INSERT INTO totals VALUES (1)",
+    "WITH a AS (SELECT 1) INSERT INTO totals SELECT * FROM a",
+    "DELETE FROM totals",
+    "UPDATE totals SET n = 1",
+    "MERGE INTO totals USING (SELECT 1 AS n) AS s ON s.n = totals.n WHEN MATCHED THEN DELETE",
+    "TRUNCATE TABLE totals",
+    "CACHE TABLE totals",
+    "OPTIMIZE totals",
+    "DROP VIEW IF EXISTS s",
+    "INSERT INTO s VALUES (1)",
+    "DROP VIEW rw_catalog.rw_sources",
+    "CREATE OR REPLACE VIEW rw_catalog.rw_sources AS SELECT 1 AS n",
+    "DROP DATABASE rw_catalog CASCADE",
+)
+
+
+def test_statements_of_sparks_do_not_change_what_is_ours(session: AttachedSession) -> None:
+    session.run(
+        "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '3')",
+        "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM s",
+        "FLUSH",
+    )
+    sources = session.rows_of("rw_catalog.rw_sources")
+    for text in _REFUSED:
+        with pytest.raises(rw_sql.SqlError, match="RW236|RW201"):
+            session.sql(text)
+    with pytest.raises(rw_sql.SqlError, match="HINT: DROP MATERIALIZED VIEW totals"):
+        session.sql("DROP VIEW totals")
+    with pytest.raises(rw_sql.SqlError, match="RW236"):
+        session.spark.sql("INSERT INTO totals VALUES (:n)", args={"n": 1})
+    assert session.rows_of("totals") == [(3,)]
+    assert session.rows_of("rw_catalog.rw_sources") == sources
+    session.run("REFRESH TABLE default.totals", "DROP MATERIALIZED VIEW totals", "DROP SOURCE s")
+
+
+def test_names_of_ours_elsewhere_are_the_users(session: AttachedSession) -> None:
+    """In another database, and as a temporary view, the same name is nothing of ours."""
+    session.run(
+        "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '3')",
+        "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM s",
+        "FLUSH",
+        "CREATE DATABASE other",
+        "CREATE VIEW other.totals AS SELECT 1 AS mine",
+        "CREATE OR REPLACE VIEW other.totals AS SELECT 2 AS mine",
+        "CREATE TABLE other.s USING delta AS SELECT 1 AS mine",
+        "CREATE TEMP VIEW totals AS SELECT 3 AS mine",
+    )
+    assert session.rows_of("totals") == [(3,)]
+    assert [row.col_name for row in session.sql("DESCRIBE totals")] == ["mine"]
+    session.run("DROP VIEW totals", "USE other", "INSERT INTO s VALUES (2)", "ALTER TABLE s ADD COLUMN more INT")
+    assert [row.col_name for row in session.sql("DESCRIBE s")] == ["mine", "more"]
+    assert [row.name for row in session.sql("DESCRIBE public.s")] == ["id"]
+    session.run("DROP TABLE s", "DROP VIEW totals")
+    with pytest.raises(rw_sql.SqlError, match="RW236"):
+        session.sql("DROP VIEW default.totals")
+    session.run("USE default", "DROP DATABASE other")
+    assert session.rows_of("totals") == [(3,)]
+    session.run("DROP MATERIALIZED VIEW totals", "DROP SOURCE s")
+
+
+def test_a_byte_order_mark_before_a_statement_of_ours(session: AttachedSession) -> None:
+    assert session.sql("\ufeffSHOW SOURCES") == []
+    told: list[str] = []
+    run_statements(
+        session.spark,
+        "\ufeffSELECT 1 AS x;\n\ufeffSHOW SOURCES",
+        answer=None,
+        on_result=lambda statement, _: told.append(statement.text),
+    )
+    assert told == ["SELECT 1 AS x", "SHOW SOURCES"]
+    with pytest.raises(rw_sql.SqlError, match=r"RW101: U\+200B ZERO WIDTH SPACE"):
+        run_statements(session.spark, "SELECT\u200b1", answer=None, on_result=lambda _, __: None)

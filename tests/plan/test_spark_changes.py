@@ -1,0 +1,59 @@
+"""Which names statements of Spark's would change, and how those of ours are refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.syntax.spark_changes import changed_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("DROP VIEW totals", [("DROP VIEW", "totals")]),
+        ("drop /* it */ view if exists `default`.totals", [("DROP VIEW", "default.totals")]),
+        ("DROP TABLE spark_catalog . default .\n`to``tals`", [("DROP TABLE", "spark_catalog.default.to`tals")]),
+        ("DROP VIEW IDENTIFIER( 'default.totals' )", [("DROP VIEW", "default.totals")]),
+        ("DROP SCHEMA rw_catalog CASCADE", [("DROP DATABASE", "rw_catalog")]),
+        ("-- all\nDELETE FROM totals WHERE n = 1", [("DELETE FROM", "totals")]),
+        ("UPDATE totals SET n = 1", [("UPDATE", "totals")]),
+        ("MERGE WITH SCHEMA EVOLUTION INTO totals USING s ON true", [("MERGE", "totals")]),
+        ("INSERT INTO totals VALUES (1)", [("INSERT", "totals")]),
+        ("INSERT OVERWRITE TABLE totals SELECT 1", [("INSERT", "totals")]),
+        ("LOAD DATA LOCAL INPATH 'x' OVERWRITE INTO TABLE totals", [("LOAD", "totals")]),
+        ("TRUNCATE TABLE totals", [("TRUNCATE TABLE", "totals")]),
+        ("ALTER VIEW totals AS SELECT 1", [("ALTER VIEW", "totals")]),
+        ("ALTER TABLE totals SET TBLPROPERTIES ('a' = 'b')", [("ALTER TABLE", "totals")]),
+        ("CREATE OR REPLACE VIEW totals AS SELECT 1", [("CREATE OR REPLACE VIEW", "totals")]),
+        ("CREATE TABLE IF NOT EXISTS totals USING delta AS SELECT 1", [("CREATE TABLE", "totals")]),
+        ("OPTIMIZE totals", [("OPTIMIZE", "totals")]),
+        ("VACUUM totals RETAIN 0 HOURS", [("VACUUM", "totals")]),
+        ("RESTORE TABLE totals TO VERSION AS OF 0", [("RESTORE TABLE", "totals")]),
+        ("CACHE LAZY TABLE totals", [("CACHE LAZY TABLE", "totals")]),
+        ("WITH a AS (SELECT 'INSERT INTO z') INSERT INTO totals SELECT * FROM a", [("INSERT", "totals")]),
+        ("FROM a INSERT INTO x SELECT 1 INSERT OVERWRITE y SELECT 2", [("INSERT", "x"), ("INSERT", "y")]),
+        ("BEGIN DROP VIEW x; DELETE FROM y; END", [("DROP VIEW", "x"), ("DELETE FROM", "y")]),
+        ("EXECUTE IMMEDIATE 'DROP VIEW totals'", [("DROP VIEW", "totals")]),
+        # What only reads, or makes something that ours does not meet.
+        ("SELECT 'DROP VIEW totals'", []),
+        ("WITH a AS (SELECT 1) SELECT 'INSERT INTO totals'", []),
+        ("CREATE OR REPLACE TEMP VIEW totals AS SELECT 1", []),
+        ("CREATE GLOBAL TEMPORARY VIEW totals AS SELECT 1", []),
+        ("CACHE TABLE totals AS SELECT 1", []),
+        ("UNCACHE TABLE totals", []),
+        ("REFRESH TABLE totals", []),
+        ("DROP FUNCTION totals", []),
+        ("ANALYZE TABLE totals COMPUTE STATISTICS", []),
+        ("INSERT INTO other SELECT * FROM totals", [("INSERT", "other")]),
+    ],
+)
+def test_the_names_that_a_statement_changes(text: str, found: list[tuple[str, str]]) -> None:
+    changes = list(changed_names(text))
+    assert [(change.verb, ".".join(change.parts)) for change in changes] == found
+    for change in changes:
+        assert text[change.span.start : change.span.end].strip("`").endswith(change.parts[-1].replace("`", "``"))
