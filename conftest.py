@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import settings
 
+from rw_sql.cli.keeper import keep_tidy
+
 pytest_plugins = ["tests.broker", "tests.secured", "tests.postgres"]
 
 # Asserts outside of test modules tell what differs, too.
@@ -11,3 +13,8 @@ pytest.register_assert_rewrite("tests.integration", "tests.plan")
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 settings.register_profile("rw_sql", deadline=None)
 settings.load_profile("rw_sql")
+
+
+def pytest_configure() -> None:
+    """Whatever ends this run, a killed shell included, nothing that it started outlives it."""
+    keep_tidy()

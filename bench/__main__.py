@@ -11,6 +11,7 @@ import typer
 from bench.harness import Case, Outcome, find_cases, together
 from bench.isolated import CASES, leave_in_order, measure_apart
 from bench.report import describe, known_rounds, print_outcomes, row, write_json, write_page, write_plot
+from rw_sql.cli.keeper import keep_tidy
 from rw_sql.cli.output import console_for
 
 HERE = Path(__file__).parent
@@ -27,6 +28,7 @@ def main(
     show: Annotated[bool, typer.Option("--list", help="Name the cases and stop.")] = False,
 ) -> None:
     """Measure rw_sql against what a user would run instead."""
+    keep_tidy()
     leave_in_order()
     console = console_for()
     every = list(find_cases(CASES))

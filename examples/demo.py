@@ -22,6 +22,7 @@ from rich.text import Text
 
 from rw_sql import SqlError
 from rw_sql.cli.kafka_broker import start_broker, stop_broker
+from rw_sql.cli.keeper import keep_tidy
 from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
@@ -53,6 +54,7 @@ class Scenario:
 
 def main() -> int:
     """Runs the demo; 0 if every figure agrees with the data."""
+    keep_tidy()
     console = console_for()
     started = time.monotonic()
     try:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from proof.harness import Proof, Trial, find_proofs, known_trials, run_proof, tried_commit, write_page
+from rw_sql.cli.keeper import keep_tidy
 
 HERE = Path(__file__).parent
 WORK = HERE / ".work"
@@ -32,6 +33,7 @@ def main(
         for proof in proofs:
             typer.echo(f"{proof.name:24} {proof.claim} ({len(proof.seeds)} seeds)")
         return
+    keep_tidy()
     commit = tried_commit(HERE.parent)
     if share is not None:
         for proof in proofs:

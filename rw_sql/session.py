@@ -30,6 +30,7 @@ from rw_sql.runtime.context import Context
 from rw_sql.runtime.executor import Executor, SessionState
 from rw_sql.runtime.faults import fault, know_jvm
 from rw_sql.runtime.frames import frame_of
+from rw_sql.runtime.interrupts import interruptible, watch
 from rw_sql.runtime.job import cause_line
 from rw_sql.runtime.lease import new_owner_name
 from rw_sql.runtime.metrics import serve_metrics
@@ -227,10 +228,11 @@ class Attached:
     def run(self, text: str, statement: Statement) -> DataFrame:
         """Runs one of our statements. Raises SqlError, located in ``text``."""
         try:
-            table = self._runtime.executor.run(statement, self._state)
-            self._views.refresh()
-            self._seen = self._runtime.context.metastore.snapshot()
-            return frame_of(self.spark, table)
+            with interruptible():
+                table = self._runtime.executor.run(statement, self._state)
+                self._views.refresh()
+                self._seen = self._runtime.context.metastore.snapshot()
+                return frame_of(self.spark, table)
         except SqlError as error:
             raise error.located(text) from error.__cause__
         except (Py4JError, OSError):
@@ -276,10 +278,9 @@ class Attached:
         Raises SqlError, located in ``text``, where one of them cannot be.
         """
         sources = sources_in(self._seen, text)
-        if not sources:
-            return read()
         try:
-            return scanned(self._runtime.context, self.spark, sources, read, text)
+            with interruptible():
+                return read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
         except SqlError as error:
             raise error.located(text) from error.__cause__
 
@@ -388,6 +389,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             runtime.serves_metrics = True
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
+        watch(spark)
         wrap_sql(_attached_to)
         wrap_shell_sql(spark)
         return attached
@@ -447,7 +449,7 @@ def _ask_at_prompt(question: Question) -> bool:
     print(question.preview)
     try:
         return input("Go ahead? Type yes: ").strip().lower() in ("y", "yes")
-    except EOFError:
+    except (EOFError, KeyboardInterrupt):
         return False
 
 
@@ -474,9 +476,10 @@ def run_script(
     try:
         for part in split_script(text):
             shown = StatementText(text=part.text, line=part.line, column=part.column)
-            result = _run_part(attached, part, text, file)
-            if on_result is not None:
-                on_result(shown, result)
+            with interruptible():
+                result = _run_part(attached, part, text, file)
+                if on_result is not None:
+                    on_result(shown, result)
     finally:
         attached.ask, attached.on_progress = before, told
 

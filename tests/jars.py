@@ -20,6 +20,7 @@ from pyspark import SparkContext
 
 import rw_sql
 from rw_sql.cli.kafka_broker import kafka_class_path, start_broker, stop_broker
+from rw_sql.cli.keeper import keep_tidy
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.registry import connector
 from rw_sql.runtime.spark_sessions import SparkSessions
@@ -100,4 +101,5 @@ def wait_for_jvm() -> None:
 
 
 if __name__ == "__main__":
+    keep_tidy()
     use() if sys.argv[1:] == ["use"] else main()

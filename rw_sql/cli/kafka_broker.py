@@ -82,7 +82,13 @@ def start_broker(
     (home / "broker.json").write_text(
         json.dumps({**asdict(info), "port": at, "started": process_start(process.pid)}), encoding="utf-8"
     )
-    _wait_until_it_answers(process, info, home)
+    try:
+        _wait_until_it_answers(process, info, home)
+    except BaseException:
+        # Ctrl-C included: nobody knows yet that there is a broker to stop.
+        process.kill()
+        process.wait()
+        raise
     return info
 
 

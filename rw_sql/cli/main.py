@@ -105,7 +105,7 @@ def pyspark(context: typer.Context) -> None:
     """Start the pyspark shell with Delta and rw_sql attached; takes all of pyspark's arguments."""
     from rw_sql.cli.pyspark_shell import run_pyspark
 
-    raise typer.Exit(run_pyspark(context.args))
+    run_pyspark(context.args)
 
 
 app.command(name="fmt")(fmt_command)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import NoReturn
 
 from rw_sql.environment import check_java
 
 
-def run_pyspark(arguments: list[str]) -> int:
-    """Starts pyspark with ``arguments`` and gives back its exit status. Raises SqlError RW404 where Java is missing."""
+def run_pyspark(arguments: list[str]) -> NoReturn:
+    """Becomes pyspark with ``arguments``. Raises SqlError RW404 where Java is missing."""
     check_java()
     import pyspark
 
@@ -29,10 +28,5 @@ def run_pyspark(arguments: list[str]) -> int:
             "PYTHONSTARTUP": str(startup),
         }
         command = [str(home / "bin" / "pyspark"), *DELTA_OPTIONS, *arguments]
-        # Ctrl-C belongs to the shell that was started: it cancels a line there and must not end this process. SIG_IGN
-        # would be inherited, a handler is not.
-        before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
-        try:
-            return subprocess.run(command, env=environment, check=False).returncode
-        finally:
-            signal.signal(signal.SIGINT, before)
+        # In the place of this process: signals, Ctrl-C among them, reach the shell, and no kill leaves it behind.
+        os.execve(command[0], command, environment)

@@ -166,7 +166,11 @@ def run_typed(console: Console, spark: SparkSession, text: str) -> None:
     from rw_sql.scripts import run_statements
 
     def answer(question: Question) -> bool:
-        return ask_at_terminal(console, question)
+        try:
+            return ask_at_terminal(console, question)
+        except KeyboardInterrupt:
+            console.print()
+            return False
 
     def show(_statement: StatementText, result: DataFrame | None) -> None:
         if result is not None:
@@ -178,8 +182,8 @@ def run_typed(console: Console, spark: SparkSession, text: str) -> None:
             run_statements(spark, text, answer=answer, on_result=show, on_progress=bar.tell)
     except SqlError as error:
         print_error(error.render())
-    except KeyboardInterrupt:
-        print_error("cancelled")
+    except KeyboardInterrupt as interrupt:
+        print_error(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
     else:
         console.print(Text(f"{(time.monotonic() - started) * 1000:.0f} ms", style="dim"))
 
@@ -189,4 +193,5 @@ SHOW SOURCES;  SHOW MATERIALIZED VIEWS;  SHOW JOBS;        what there is and how
 CREATE SOURCE s (...) WITH (...) FORMAT ... ENCODE ...;     a new source
 PAUSE SOURCE s;  RESUME SOURCE s;                           hold it, let it go on
 EXPLAIN <statement>;                                        what a statement would do
-Anything else is Spark SQL. Tab completes, Alt-Enter runs, Ctrl-C clears the line, Ctrl-D or exit leaves."""
+Anything else is Spark SQL. Tab completes, Alt-Enter runs, Ctrl-C clears the line or cancels what runs, Ctrl-D or exit
+leaves."""

@@ -24,6 +24,7 @@ def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[Spark
     With ``run_jobs=False`` the process runs no jobs. The JVM writes to a temporary file, which is printed if it does
     not start and else goes with the command.
     """
+    from rw_sql.runtime.interrupts import interruptible, shielded
     from rw_sql.session import connect, detach
 
     stderr = console_for(sys.stderr)
@@ -46,5 +47,6 @@ def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[Spark
         try:
             yield spark
         finally:
-            detach(spark)
-            spark.stop()
+            with interruptible(), shielded():
+                detach(spark)
+                spark.stop()

@@ -25,6 +25,8 @@ class Transcript:
         self._answer = answer
         self._is_quiet = is_quiet
         self._is_told = False
+        self.shown = 0
+        """How many statements have run and are shown."""
 
     @property
     def answer(self) -> Answer | None:
@@ -39,6 +41,7 @@ class Transcript:
         if result is not None:
             print_rows(self._console, read_rows(result))
         self._console.print()
+        self.shown += 1
 
     def _ask(self, question: Question) -> bool:
         assert self._answer is not None

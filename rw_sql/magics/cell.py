@@ -86,7 +86,10 @@ class StatementMagic:
             is_yes = arguments.is_confirmed and question.takes_yes_beforehand
             if is_yes or question.token in arguments.tokens:
                 return True
-            return can_ask and input("Go ahead? Type yes: ").strip().lower() in {"y", "yes"}
+            try:
+                return can_ask and input("Go ahead? Type yes: ").strip().lower() in {"y", "yes"}
+            except KeyboardInterrupt:
+                return False
 
         return answer
 

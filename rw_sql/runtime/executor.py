@@ -27,6 +27,7 @@ from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
 from rw_sql.runtime.holds import release_hold, still_hold, take_hold
+from rw_sql.runtime.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.waiting import refreshes_without_end, wait_until_made
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 20
 _LOOK_SECONDS = 0.05
+_COMMITTED = "waiting for the jobs ended, the statement stays done: it is committed"
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 _HOLDS = (
     ast.PauseSource,
@@ -287,7 +289,7 @@ class Executor:
                 operation = replace(plan.operation, actor=plan.operation.actor or _user())
                 self._context.sessions.require_alive()
                 fault("statement.before_commit")
-                with collector_resting():
+                with collector_resting(), shielded():
                     committed = self._context.metastore.commit(
                         operation,
                         based_on=snapshot,
@@ -302,8 +304,12 @@ class Executor:
                 release_hold(self._context, holds, self._wake)
             fault("statement.after_commit")
             _log_commit(plan, operation, committed.epoch)
-            self._carry_out(plan, committed.epoch, started)
-            return _rows((*plan.changes, *self._finish(plan, committed.epoch, session, started)))
+            try:
+                with shielded():
+                    self._carry_out(plan, committed.epoch, started)
+                return _rows((*plan.changes, *self._finish(plan, committed.epoch, session, started)))
+            except KeyboardInterrupt:
+                raise StatementInterrupted(f"{_COMMITTED} as epoch {committed.epoch}") from None
         raise AssertionError("the last attempt returns or raises")
 
     def _hold(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[Hold, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
@@ -88,6 +89,14 @@ class Terminal:
         """Types a line and Enter."""
         os.write(self._end, text.encode() + b"\n")
 
+    def type_text(self, text: str) -> None:
+        """Types a text without Enter."""
+        os.write(self._end, text.encode())
+
+    def interrupt(self) -> None:
+        """Types Ctrl-C."""
+        os.write(self._end, b"\x03")
+
     def read_until(self, wanted: str, seconds: float = START_SECONDS) -> str:
         """What it shows from here up to and with a text."""
         shown = ""
@@ -102,6 +111,11 @@ class Terminal:
         return shown
 
 
+def _take_terminal() -> None:
+    """In the child: without this its terminal controls no process, and Ctrl-C is a character like any other."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 @contextmanager
 def at_a_terminal(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[Terminal]:
     """Runs a program at a terminal, and ends it and its children afterwards."""
@@ -114,6 +128,7 @@ def at_a_terminal(command: Sequence[str], folder: Path, environment: Mapping[str
         stderr=inner,
         env={**os.environ, "TERM": "dumb", "COLUMNS": "200", **environment},
         start_new_session=True,
+        preexec_fn=_take_terminal,
     )
     os.close(inner)
     termios.tcsetwinsize(end, (50, 1000))

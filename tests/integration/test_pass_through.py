@@ -192,7 +192,7 @@ def test_statements_of_sparks_do_not_change_what_is_ours(session: AttachedSessio
     )
     sources = session.rows_of("rw_catalog.rw_sources")
     for text in _REFUSED:
-        with pytest.raises(rw_sql.SqlError, match="RW236|RW201"):
+        with pytest.raises(rw_sql.SqlError, match=r"RW236|RW201"):
             session.sql(text)
     with pytest.raises(rw_sql.SqlError, match="HINT: DROP MATERIALIZED VIEW totals"):
         session.sql("DROP VIEW totals")

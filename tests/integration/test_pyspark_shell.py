@@ -61,11 +61,25 @@ def test_the_workflow(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> No
         answer(shell, "yes", "'INJECTED'")
         answer(shell, "sql('RESUME SOURCE s').first().change", "'RESUMED'")
         answer(shell, "_ = sql('FLUSH'); sql('SELECT count(*) AS c, sum(n) AS s FROM m').collect()", "Row(c=20, s=21)")
+        shell.type_line("print('be' 'gun'); sql('SELECT sum(id) FROM range(1000000000000)').collect()")
+        shell.read_until("begun")
+        shell.interrupt()
+        answer_after(shell, "KeyboardInterrupt")
+        answer(
+            shell,
+            "[(row.state, row.restarts) for row in sql('SHOW JOBS').collect()]",
+            "[('RUNNING', 0), ('RUNNING', 0)]",
+        )
         answer(shell, "sql('SHOW SOURCE SPLITS nothing')", 'RW203: source "nothing" does not exist')
         answer(shell, "rw_sql.detach(spark)", "")
         answer(shell, "sql('SHOW SOURCES')", "PARSE_SYNTAX_ERROR")
         shell.type_line("exit()")
         assert shell.process.wait(timeout=60) == 0
+
+
+def answer_after(shell: Terminal, wanted: str) -> None:
+    """What it prints before the next prompt has the text."""
+    assert wanted in shell.read_until("\n>>> ")
 
 
 def answer(shell: Terminal, line: str, wanted: str) -> None:

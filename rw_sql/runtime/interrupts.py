@@ -1,0 +1,193 @@
+"""Ctrl-C ends the one statement that runs in the main thread: its Spark jobs, its waiting, nothing of the streams.
+
+PySpark's own handler cancels *all* jobs, and does so over the very connection that waits for an answer, which then
+belongs to no call any more. Here the handler only notes the interruption while a call into the JVM is under way:
+another thread cancels the jobs that carry the main thread's tag, and KeyboardInterrupt is raised once the call has
+returned. A call that does not return within some seconds is left behind with its connection; the next statement opens
+another.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+_TAG = f"rw_sql-main-{os.getpid()}"
+_CANCEL_SECONDS = 0.1
+"""How often a statement's jobs are cancelled until its call returns: it may be about to start another one."""
+
+_ANSWER_SECONDS = 3.0
+"""How long a call may take to return that has nothing to cancel, as where Spark plans or waits for a file system."""
+
+
+class StatementInterrupted(KeyboardInterrupt):
+    """Ctrl-C while a statement was waited for that is committed; its text says so."""
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython's hook: a notebook shows the message and no traceback."""
+        return [f"cancelled: {self}"]
+
+
+@dataclass(slots=True)
+class _Main:
+    """What the handler must know of the main thread; only that thread writes, but for ``context``."""
+
+    context: SparkContext | None = None
+    client: Any = None
+    call: int = 0
+    is_calling: bool = False
+    is_tagged: bool = False
+    is_interrupted: bool = False
+    shields: int = 0
+    ident: int = field(default_factory=lambda: threading.main_thread().ident or 0)
+
+
+_main = _Main()
+
+
+def watch(spark: SparkSession) -> None:
+    """Prepares Ctrl-C for a session: from the main thread also at a prompt, where PySpark's handler is replaced."""
+    context = spark.sparkContext
+    gateway: Any = context._gateway
+    client = gateway._gateway_client
+    if _main.context is not context:
+        _main.context, _main.is_tagged = context, False
+    if _main.client is not client:
+        _main.client = client
+        client.send_command = _guarded(client.send_command)
+    if not _is_main():
+        return
+    if not _main.is_tagged:
+        _tag()
+    if _is_pysparks(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, _on_interrupt)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C inside ends what the main thread does in Spark. A handler of the program's own is left in place."""
+    if not _is_main():
+        yield
+        return
+    if not _main.is_tagged:
+        _tag()
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not signal.default_int_handler and not _is_pysparks(handler):
+        yield
+        return
+    signal.signal(signal.SIGINT, _on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Ctrl-C inside is raised at the end: for what must not be broken off in the middle.
+
+    It is where the handler is this module's, as inside of :func:`interruptible`.
+    """
+    if not _is_main():
+        yield
+        return
+    _main.shields += 1
+    try:
+        yield
+    finally:
+        _main.shields -= 1
+        _raise_if_interrupted()
+
+
+def _is_main() -> bool:
+    return threading.get_ident() == _main.ident
+
+
+def _is_pysparks(handler: object) -> bool:
+    return getattr(handler, "__module__", None) == "pyspark.core.context"
+
+
+def _tag() -> None:
+    """Marks the jobs that the main thread starts from now on; streams are started by other threads."""
+    if _main.context is not None and _main.context._jsc is not None:
+        _main.context.addJobTag(_TAG)
+        _main.is_tagged = True
+
+
+def _on_interrupt(_number: int, _frame: FrameType | None) -> None:
+    if _main.shields:
+        _main.is_interrupted = True
+        return
+    if not _main.is_calling:
+        _main.is_interrupted = False
+        raise KeyboardInterrupt
+    if not _main.is_interrupted:
+        _main.is_interrupted = True
+        threading.Thread(target=_cancel, args=(_main.call,), name="rw_sql-cancel", daemon=True).start()
+        return
+    _leave_call()
+    raise KeyboardInterrupt
+
+
+def _cancel(call: int) -> None:
+    """Cancels the main thread's jobs until its call returns, or leaves the call behind."""
+    context = _main.context
+    assert context is not None
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while _main.is_calling and _main.call == call:
+        try:
+            context.cancelJobsWithTag(_TAG)
+        except (Py4JError, PySparkException, OSError):
+            return  # the JVM is gone: the call ends by itself
+        if time.monotonic() > deadline:
+            if _main.is_calling and _main.call == call:
+                signal.pthread_kill(_main.ident, signal.SIGINT)
+            return
+        time.sleep(_CANCEL_SECONDS)
+
+
+def _leave_call() -> None:
+    """Gives up the main thread's connection, on which an answer will come that nobody reads."""
+    _main.is_calling = _main.is_interrupted = _main.is_tagged = False
+    connection = _main.client.get_thread_connection()
+    if connection is not None:
+        del _main.client.thread_connection.connection
+        connection.close()
+
+
+def _raise_if_interrupted() -> None:
+    if _main.is_interrupted and not _main.shields:
+        _main.is_interrupted = False
+        raise KeyboardInterrupt
+
+
+def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:
+    """``send_command``, during which Ctrl-C in the main thread is noted instead of raised."""
+
+    def send_command(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != _main.ident or _main.is_calling:
+            return send(*args, **kwargs)
+        _main.call += 1
+        _main.is_calling = True
+        try:
+            return send(*args, **kwargs)
+        finally:
+            _main.is_calling = False
+            _raise_if_interrupted()
+
+    return send_command

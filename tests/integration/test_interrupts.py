@@ -1,0 +1,126 @@
+"""Ctrl-C ends the statement that runs and nothing else: the next one answers, and no job has started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.attached import wait_until
+from tests.integration.processes import PROGRAM, START_SECONDS, Terminal, at_a_terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+ENDLESS = "SELECT sum(id) FROM range(1000000000000)"
+SOURCE = (
+    "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.per.second = '5000', "
+    "datagen.rows.total = '{total}')"
+)
+
+
+def typed(shell: Terminal, line: str, wanted: str) -> str:
+    """Types a line; what is shown up to the prompt behind a text that it must show."""
+    shell.type_line(line)
+    return shell.read_until(wanted) + shell.read_until("rw_sql> ")
+
+
+def interrupted(shell: Terminal, statement: str, wanted: str = "cancelled") -> str:
+    """Types a statement behind another, and Ctrl-C once that has answered; what is shown up to the next prompt."""
+    shell.type_line(f"SELECT 'be' || 'gun' AS b; {statement};")
+    shell.read_until("begun")
+    shell.read_until("(1 row)")
+    shell.interrupt()
+    return shell.read_until(wanted, 60.0) + shell.read_until("rw_sql> ")
+
+
+def runs_of(shown: str) -> dict[str, tuple[str, str]]:
+    """The run and the restarts of each job, as SHOW JOBS prints them."""
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.count("│") > 4]
+    head = next(row for row in rows if "restarts" in row)
+    place = {name: head.index(name) for name in ("job", "run", "restarts")}
+    return {row[place["job"]]: (row[place["run"]], row[place["restarts"]]) for row in rows if row is not head}
+
+
+def test_at_the_shell(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "MASTER": "local[2]"}
+    with at_a_terminal([*PROGRAM, "shell", "--warehouse", "w"], tmp_path, environment) as shell:
+        said = shell.read_until("rw_sql> ")
+        said += typed(shell, "SET streaming_use_shared_source = true;", "ms")
+        said += typed(shell, f"{SOURCE.format(total=200000)};", "CREATED")
+        said += typed(shell, "CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM s;", "CREATED")
+        said += typed(shell, "SELECT count(*) AS n FROM m;", "(1 row)")
+        runs = runs_of(typed(shell, "SHOW JOBS;", "rows)"))
+        assert len(runs) == 2, runs
+
+        shell.interrupt()  # idle
+        said += shell.read_until("rw_sql> ")
+        shell.type_text("SELECT 1 AS")  # typing
+        said += shell.read_until("SELECT 1 AS")
+        shell.interrupt()
+        said += shell.read_until("rw_sql> ")
+        said += typed(shell, "SELECT 40 + 2 AS x;", "42")
+
+        said += interrupted(shell, ENDLESS)  # planning, or running
+        said += typed(shell, "SELECT 40 + 3 AS x;", "43")
+        shell.type_line(
+            f"INSERT OVERWRITE LOCAL DIRECTORY '{tmp_path}/rows' USING json {ENDLESS.replace('sum(id)', 'id')};"
+        )
+        wait_until(lambda: any((tmp_path / "rows").rglob("*.json*")), "the statement writes")
+        shell.interrupt()  # running
+        said += shell.read_until("cancelled", 60.0) + shell.read_until("rw_sql> ")
+        said += typed(shell, "SELECT 40 + 4 AS x;", "44")
+        # A call that has no job to cancel is left behind.
+        (tmp_path / "stuck" / "_delta_log").mkdir(parents=True)
+        os.mkfifo(tmp_path / "stuck" / "_delta_log" / "_last_checkpoint")
+        said += interrupted(shell, f"SELECT * FROM delta.`{tmp_path}/stuck`")
+        said += typed(shell, "SELECT 40 + 5 AS x;", "45")
+
+        said += typed(shell, "SET backfill_rate_limit = 1;", "ms")
+        told = interrupted(shell, "CREATE MATERIALIZED VIEW slow AS SELECT id FROM s", "committed as epoch")
+        assert "cancelled: " in told
+        said += interrupted(shell, "WAIT")
+        said += interrupted(shell, "FLUSH")
+        said += typed(shell, "SELECT count(*) AS n FROM slow;", "(1 row)")
+        assert runs.items() <= runs_of(typed(shell, "SHOW JOBS;", "rows)")).items()
+
+        said += typed(shell, "ALTER SYSTEM SET enable_unsafe_ops = true;", "SET")
+        said += typed(shell, "PAUSE SOURCE s;", "PAUSED")
+        shell.type_line("INJECT SOURCE OFFSETS s TO EARLIEST;")
+        said += shell.read_until("Go ahead? Type yes: ")
+        shell.interrupt()  # confirming
+        said += shell.read_until("RW304") + shell.read_until("rw_sql> ")
+        said += typed(shell, "RESUME SOURCE s;", "RESUMED")
+        shell.type_line("exit")
+        assert shell.process.wait(timeout=60) == 0
+    assert "Traceback" not in said
+
+
+def test_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text(f"SELECT 'done' AS first;\n{ENDLESS};\nSELECT 'never' AS last;\n", encoding="utf-8")
+    process = subprocess.Popen(
+        [*PROGRAM, "run", str(script), "--warehouse", "w"],
+        cwd=tmp_path,
+        env={**os.environ, "MASTER": "local[2]"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        while "(1 row)" not in (line := process.stdout.readline()):
+            assert line, process.communicate()
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=START_SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert error == "cancelled at line 2, statement 2 of 3: the one before it is done\n"
+    assert "never" not in out
