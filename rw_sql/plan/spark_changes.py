@@ -50,7 +50,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
         case "DROP":
             message, hint = f"{change.verb} does not drop it", f"DROP {words} {name}"
         case "ALTER":
-            message, hint = f"{change.verb} does not alter it", f"ALTER {words} {name} …"
+            message, hint = f"{change.verb} does not alter it", f"ALTER {words} {name} RENAME TO another_name"
         case "CACHE":
             message, hint = "what is cached of it would not follow it", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
         case _:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from rw_sql.plan.spark_changes import catalog_refusal, change_refusal, found_object
 from rw_sql.syntax.spark_changes import changed_names
+from tests.conftest import FIXTURES, rendered
+from tests.plan.canned import HERE, CannedWorld, create_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -52,3 +61,39 @@ def test_the_names_that_a_statement_changes(text: str, found: list[tuple[str, st
     assert [(change.verb, ".".join(change.parts)) for change in changes] == found
     for change in changes:
         assert text[change.span.start : change.span.end].strip("`").endswith(change.parts[-1].replace("`", "``"))
+
+
+def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path, str], None]) -> None:
+    world = CannedWorld()
+    world.put_topic("t", (0, 10))
+    world.run(create_source("s", "t"), "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM s")
+    world.run(
+        "CREATE TABLE k (id INT PRIMARY KEY) WITH (connector = 'kafka', topic = 't', "
+        f"properties.bootstrap.server = '{HERE}') FORMAT PLAIN ENCODE JSON"
+    )
+    told = []
+    for text in (
+        "DROP VIEW IF EXISTS totals",
+        "DROP TABLE default.Totals",
+        "ALTER VIEW totals AS SELECT 1",
+        "CREATE OR REPLACE VIEW totals AS SELECT 1",
+        "INSERT INTO totals VALUES (1)",
+        "CACHE TABLE totals",
+        "DROP VIEW k",
+        "MERGE INTO k USING x ON true WHEN MATCHED THEN DELETE",
+        "DROP VIEW s",
+        "DELETE FROM s",
+    ):
+        (change,) = changed_names(text)
+        record = found_object(world.snapshot, change.parts[-1])
+        assert record is not None
+        error = change_refusal(change, record)
+        assert error is not None
+        told.append(f"{text}\n\n{rendered(error.located(text))}")
+    (change,) = changed_names("DROP VIEW rw_catalog.rw_sources")
+    told.append(rendered(catalog_refusal(change, "rw_catalog.rw_sources").located("DROP VIEW rw_catalog.rw_sources")))
+    recorded(FIXTURES / "errors" / "spark_changes.txt", "\n\n".join(told))
+    (change,) = changed_names("CREATE TABLE s USING delta AS SELECT 1")
+    source = found_object(world.snapshot, "s")
+    assert source is not None
+    assert change_refusal(change, source) is None
