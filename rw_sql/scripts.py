@@ -54,6 +54,21 @@ def run_statements(
         raise spark_error(error, part.text).moved_into(text, part.start, part.line, part.column, file) from error
 
 
+def interrupted_at(script: str, done: int, why: str) -> str:
+    """Where Ctrl-C ended a script of which so many statements are done, and what of it holds.
+
+    ``why`` is what is to say of the statement that ran.
+    """
+    parts = split_script(script)
+    before = {0: "nothing was done before it", 1: "the one before it is done"}.get(
+        done, f"the {done} before it are done"
+    )
+    place = f"statement {done + 1} of {len(parts)}"
+    if done < len(parts):
+        place += f" (line {parts[done].line})"
+    return f"{place} was interrupted; {f'{why}; ' if why else ''}{before}"
+
+
 def spark_error(error: PySparkException, statement: str) -> SqlError:
     """Spark's error as one of ours: its message without the plan behind it, and its place where it tells one."""
     try:

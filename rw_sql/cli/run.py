@@ -10,7 +10,6 @@ from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.cli.transcript import Transcript
 from rw_sql.errors import BLOCK_LEFT_OPEN, SqlError
-from rw_sql.syntax import split_script
 
 if TYPE_CHECKING:
     from rw_sql.session import Attached
@@ -29,26 +28,15 @@ def run_file(
         console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens), is_quiet=is_quiet
     )
     with spark_for(warehouse) as spark:
-        from rw_sql.scripts import run_statements
+        from rw_sql.scripts import interrupted_at, run_statements
         from rw_sql.session import attach
 
         try:
             run_statements(spark, text, name, answer=transcript.answer, on_result=transcript.show)
         except KeyboardInterrupt as interrupt:
-            print_error(_interrupted(text, transcript.shown, str(interrupt)))
+            print_error(f"cancelled: {interrupted_at(text, transcript.shown, str(interrupt))}")
             raise
         require_no_open_block(attach(spark, warehouse), name)
-
-
-def _interrupted(script: str, done: int, why: str) -> str:
-    """What Ctrl-C left done of a script: the statements before the one that ran."""
-    parts = split_script(script)
-    at = parts[done] if done < len(parts) else None
-    place = f" at line {at.line}, statement {done + 1} of {len(parts)}" if at is not None else ""
-    before = "no statement before it was run" if not done else f"the {done} before it are done"
-    if done == 1:
-        before = "the one before it is done"
-    return f"cancelled{place}: {f'{why}; ' if why else ''}{before}"
 
 
 def require_no_open_block(attached: Attached, script: str | None) -> None:

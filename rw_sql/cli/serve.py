@@ -34,6 +34,7 @@ def serve_until_told(*, warehouse: str | None, metrics: str | None = None) -> No
 
     console = console_for()
     spark = connect(warehouse)
+    signal.signal(signal.SIGINT, on_signal)  # PySpark put its own in this one's place
     attached = attach(spark, warehouse)
     said: bool | None = None
     try:

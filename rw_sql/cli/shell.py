@@ -133,22 +133,23 @@ def run_shell(*, warehouse: str | None) -> None:
 def _read_and_run(console: Console, attached: Attached) -> None:
     prompt = make_prompt(lambda: known_names(attached), history_file())
     while True:
+        # Ctrl-C clears the line; one too many, between two statements, is no reason to leave either.
         try:
             with patch_stdout(raw=True):
                 text = prompt.prompt(prompt_of(attached.block_state)).strip()
+            match text.rstrip(";").strip().lower():
+                case "":
+                    continue
+                case "exit" | "quit" | "\\q":
+                    return
+                case "help" | "\\?":
+                    console.print(Text(_HELP))
+                case _:
+                    run_typed(console, attached.spark, text)
         except KeyboardInterrupt:
             continue
         except EOFError:
             return
-        match text.rstrip(";").strip().lower():
-            case "":
-                continue
-            case "exit" | "quit" | "\\q":
-                return
-            case "help" | "\\?":
-                console.print(Text(_HELP))
-            case _:
-                run_typed(console, attached.spark, text)
 
 
 def prompt_of(block: str | None) -> str:

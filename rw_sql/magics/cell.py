@@ -54,16 +54,28 @@ class StatementMagic:
 
     def run(self, line: str, cell: str | None = None) -> None:
         """Runs the statement on the line, or the cell's statements; shows each result as it comes."""
-        from rw_sql.scripts import run_statements
+        from rw_sql.runtime.interrupts import StatementInterrupted
+        from rw_sql.scripts import interrupted_at, run_statements
 
         arguments = _Arguments() if cell is None else _read_arguments(line)
-        run_statements(
-            self._session(),
-            line if cell is None else cell,
-            answer=self._choose_answer(arguments),
-            on_result=_show,
-            on_progress=ProgressBars().tell,
-        )
+        done = 0
+
+        def show(statement: StatementText, result: DataFrame | None) -> None:
+            nonlocal done
+            _show(statement, result)
+            done += 1
+
+        text = line if cell is None else cell
+        try:
+            run_statements(
+                self._session(),
+                text,
+                answer=self._choose_answer(arguments),
+                on_result=show,
+                on_progress=ProgressBars().tell,
+            )
+        except KeyboardInterrupt as interrupt:
+            raise StatementInterrupted(interrupted_at(text, done, str(interrupt))) from None
 
     def _session(self) -> SparkSession:
         from pyspark.sql import SparkSession

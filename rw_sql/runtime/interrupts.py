@@ -36,7 +36,7 @@ _ANSWER_SECONDS = 3.0
 
 
 class StatementInterrupted(KeyboardInterrupt):
-    """Ctrl-C while a statement was waited for that is committed; its text says so."""
+    """Ctrl-C of which there is something to say: its text, such as that the statement is committed."""
 
     def _render_traceback_(self) -> list[str]:
         """IPython's hook: a notebook shows the message and no traceback."""

@@ -8,12 +8,15 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from jupyter_client.manager import KernelManager
 
 from tests.integration.attached import wait_until
 from tests.integration.processes import PROGRAM, START_SECONDS, Terminal, at_a_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from jupyter_client.blocking.client import BlockingKernelClient
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +104,61 @@ def test_at_the_shell(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+def test_a_cell(tmp_path: Path) -> None:
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(tmp_path), env={**os.environ, "MASTER": "local[2]"})
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=START_SECONDS)
+        assert outcome_of(client, "import rw_sql; spark = rw_sql.connect('w')\n%load_ext rw_sql") == []
+        for cell in (
+            f"%%rw\nSELECT 1 AS x;\n{ENDLESS}",
+            f"display(1); spark.sql('CREATE TABLE t AS {ENDLESS}')",
+        ):
+            client.execute(cell)
+            read_until(client, "display_data")
+            manager.interrupt_kernel()
+            (told,) = rest_of(client)
+            assert "KeyboardInterrupt" in told or told == (
+                "cancelled: statement 2 of 2 (line 2) was interrupted; the one before it is done"
+            )
+            assert outcome_of(client, "%%rw\nSELECT 40 + 2 AS x") == []
+            assert outcome_of(client, "assert spark.sql('SELECT 40 + 3 AS x').first().x == 43") == []
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def read_until(client: BlockingKernelClient, kind: str) -> None:
+    """Reads what a kernel says up to the first message of a kind."""
+    while True:
+        message = client.get_iopub_msg(timeout=START_SECONDS)
+        assert message["msg_type"] != "error", message["content"]
+        if message["msg_type"] == kind:
+            return
+
+
+def rest_of(client: BlockingKernelClient) -> list[str]:
+    """The errors that a cell shows until it has ended."""
+    errors = []
+    while True:
+        message = client.get_iopub_msg(timeout=START_SECONDS)
+        if message["msg_type"] == "error":
+            errors.append("\n".join(message["content"]["traceback"]))
+        if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+            return errors
+
+
+def outcome_of(client: BlockingKernelClient, cell: str) -> list[str]:
+    """Runs a cell; its errors."""
+    asked = client.execute(cell)
+    while True:
+        message = client.get_iopub_msg(timeout=START_SECONDS)
+        if message["msg_type"] == "status" and message["parent_header"].get("msg_id") == asked:
+            return rest_of(client)
+
+
 def test_a_script(tmp_path: Path) -> None:
     script = tmp_path / "a.sql"
     script.write_text(f"SELECT 'done' AS first;\n{ENDLESS};\nSELECT 'never' AS last;\n", encoding="utf-8")
@@ -122,5 +180,5 @@ def test_a_script(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 130
-    assert error == "cancelled at line 2, statement 2 of 3: the one before it is done\n"
+    assert error == "cancelled: statement 2 of 3 (line 2) was interrupted; the one before it is done\n"
     assert "never" not in out
