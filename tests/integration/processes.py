@@ -83,6 +83,7 @@ class Terminal:
 
     def __init__(self, end: int, process: subprocess.Popen[bytes]) -> None:
         self._end = end
+        self._more = ""
         self.process = process
 
     def type_line(self, text: str) -> None:
@@ -99,7 +100,7 @@ class Terminal:
 
     def read_until(self, wanted: str, seconds: float = START_SECONDS) -> str:
         """What it shows from here up to and with a text."""
-        shown = ""
+        shown, self._more = self._more, ""
         deadline = time.monotonic() + seconds
         while wanted not in shown:
             ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
@@ -108,7 +109,9 @@ class Terminal:
                 shown += os.read(self._end, 65536).decode(errors="replace")
             except OSError:
                 raise AssertionError(f"the program ended before {wanted!r}:\n{shown}") from None
-        return shown
+        end = shown.index(wanted) + len(wanted)
+        self._more = shown[end:]
+        return shown[:end]
 
 
 def _take_terminal() -> None:
