@@ -173,7 +173,7 @@ def _leave_call() -> None:
 def _raise_if_interrupted() -> None:
     if _main.is_interrupted and not _main.shields:
         _main.is_interrupted = False
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt from None  # what the cancelled call says is no news
 
 
 def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:
