@@ -34,7 +34,7 @@ def run_file(
         try:
             run_statements(spark, text, name, answer=transcript.answer, on_result=transcript.show)
         except KeyboardInterrupt as interrupt:
-            print_error(f"cancelled: {interrupted_at(text, transcript.shown, str(interrupt))}")
+            print_error(f"cancelled: {interrupted_at(text, transcript.done, str(interrupt))}")
             raise
         require_no_open_block(attach(spark, warehouse), name)
 

@@ -25,8 +25,8 @@ class Transcript:
         self._answer = answer
         self._is_quiet = is_quiet
         self._is_told = False
-        self.shown = 0
-        """How many statements have run and are shown."""
+        self.done = 0
+        """How many statements have run, whose rows are being shown at least."""
 
     @property
     def answer(self) -> Answer | None:
@@ -38,10 +38,11 @@ class Transcript:
         if not self._is_told:
             self._tell(statement.text)
         self._is_told = False
-        if result is not None:
-            print_rows(self._console, read_rows(result))
+        rows = None if result is None else read_rows(result)
+        self.done += 1
+        if rows is not None:
+            print_rows(self._console, rows)
         self._console.print()
-        self.shown += 1
 
     def _ask(self, question: Question) -> bool:
         assert self._answer is not None

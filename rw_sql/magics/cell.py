@@ -60,10 +60,13 @@ class StatementMagic:
         arguments = _Arguments() if cell is None else _read_arguments(line)
         done = 0
 
-        def show(statement: StatementText, result: DataFrame | None) -> None:
+        def show(_statement: StatementText, result: DataFrame | None) -> None:
             nonlocal done
-            _show(statement, result)
+            rows = read_rows(result) if result is not None and result.columns else None
             done += 1
+            if rows is not None:
+                show_table: Callable[[object], object] = display  # IPython leaves it untyped
+                show_table(ResultTable(rows))
 
         text = line if cell is None else cell
         try:
@@ -111,9 +114,3 @@ class StatementMagic:
         if kernel is None:
             return sys.stdin.isatty()
         return bool(kernel.get_parent("shell").get("content", {}).get("allow_stdin", False))
-
-
-def _show(_statement: StatementText, result: DataFrame | None) -> None:
-    if result is not None and result.columns:
-        show: Callable[[object], object] = display  # IPython leaves it untyped
-        show(ResultTable(read_rows(result)))

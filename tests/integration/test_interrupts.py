@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -42,16 +43,10 @@ def interrupted(shell: Terminal, statement: str, wanted: str = "cancelled") -> s
     return shell.read_until(wanted) + shell.read_until("rw_sql> ")
 
 
-def runs_of(shown: str) -> dict[str, tuple[str, str]]:
-    """The run and the restarts of each job, as SHOW JOBS prints them."""
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.count("│") > 4]
-    head = next(row for row in rows if "restarts" in row)
-    place = {name: head.index(name) for name in ("job", "run", "restarts")}
-    return {
-        row[place["job"]]: (row[place["run"]], row[place["restarts"]])
-        for row in rows
-        if row is not head and row[place["job"]]
-    }
+def runs_of(shell: Terminal) -> dict[str, str]:
+    """The run and the restarts of each job."""
+    shown = typed(shell, "SELECT job || '/' || run || '/' || restarts AS runs FROM rw_catalog.rw_jobs;", " row")
+    return dict(re.findall(r"(\w+-\d+)/(\d+/\d+)", shown))
 
 
 def test_at_the_shell(tmp_path: Path) -> None:
@@ -62,7 +57,7 @@ def test_at_the_shell(tmp_path: Path) -> None:
         said += typed(shell, f"{SOURCE.format(total=200000)};", "CREATED")
         said += typed(shell, "CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n FROM s;", "CREATED")
         said += typed(shell, "SELECT count(*) AS n FROM m;", "(1 row)")
-        runs = runs_of(typed(shell, "SHOW JOBS;", "rows)"))
+        runs = runs_of(shell)
         assert len(runs) == 2, runs
 
         shell.interrupt()  # idle
@@ -94,7 +89,7 @@ def test_at_the_shell(tmp_path: Path) -> None:
         said += interrupted(shell, "WAIT")
         said += interrupted(shell, "FLUSH")
         said += typed(shell, "SELECT count(*) AS n FROM slow;", "(1 row)")
-        assert runs.items() <= runs_of(typed(shell, "SHOW JOBS;", "rows)")).items()
+        assert runs.items() <= runs_of(shell).items()
 
         said += typed(shell, "ALTER SYSTEM SET enable_unsafe_ops = true;", "SET")
         said += typed(shell, "PAUSE SOURCE s;", "PAUSED")
