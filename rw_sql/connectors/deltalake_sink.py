@@ -12,25 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.deltalake_refusals import refused_by_constraints
 from rw_sql.connectors.s3_store import look_at_store
-from rw_sql.connectors.sink_base import DELETE, UPSERT, SinkError, SinkLook
+from rw_sql.connectors.sink_base import DELETE, UPSERT, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
 from rw_sql.connectors.sink_rows import last_per_key, split_by_op
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
-from rw_sql.errors import INVALID_PROPERTY
+from rw_sql.errors import INVALID_PROPERTY, near_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rw_sql.connectors.sink_base import SinkShape
+    from rw_sql.connectors.sink_base import Refusal, SinkShape
     from rw_sql.connectors.spec import ConnectorSpec
 
 _LOCATION = re.compile(r"/.+|(s3a?|file)://.+")
 _RUN_SHIFT = 32
 _ATTEMPTS = 20
 _FAULTS = (DeltaError, OSError, pa.ArrowException)
+_VIOLATED = "failed validation check"
+"""What delta-rs says where a constraint of the table refuses rows."""
+
+_CAST_ERROR = "Cast error: "
+"""What an exception, of whatever class, says where values do not fit a type that the table has by now."""
+
+_INDEX = "_rw_index"
 
 
 class DeltaSink:
@@ -75,9 +83,11 @@ class DeltaSink:
         wanted = {field.name: field for field in Schema.from_json(shape.schema).fields}
         for name, field in wanted.items():
             if name not in there:
+                near = near_names(name, there)
                 return SinkLook(
                     misfit=f'the table at {location} has no column "{name}"',
-                    hint=f"ALTER TABLE delta.`{location}` ADD COLUMN {name} …, or another location",
+                    hint=(f'did you mean "{near[0]}"? ' if near else "")
+                    + f"ALTER TABLE delta.`{location}` ADD COLUMN {name} …, or another location",
                 )
             if there[name].type != field.type:
                 return SinkLook(
@@ -153,6 +163,22 @@ class DeltaWriter:
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """One commit: the rows and the batch's number."""
+        try:
+            self._write(rows, batch)
+        except SinkError as error:
+            if _VIOLATED not in str(error):
+                raise
+            found = self._refusals(rows)
+            raise (RefusedRowsError(found) if found else TargetUnfitError(str(error))) from error
+
+    def _refusals(self, rows: pa.Table) -> list[Refusal]:
+        """The rows that the table's constraints refuse."""
+        numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
+        changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
+        fitted = changed.select([*self._schema.names, _INDEX]).cast(self._schema.append(pa.field(_INDEX, pa.int64())))
+        return refused_by_constraints(self._table, fitted, _INDEX)
+
+    def _write(self, rows: pa.Table, batch: int) -> None:
         changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
         marks = [
             Transaction(self._identity, (self._run << _RUN_SHIFT) + batch + 1),
@@ -209,7 +235,13 @@ class DeltaWriter:
             except CommitFailedError as error:
                 if attempt == _ATTEMPTS:
                     raise SinkError(f"others commit to the table all the time: {_first_line(error)}") from error
-            except _FAULTS as error:
+            except (SchemaMismatchError, TableNotFoundError) as error:
+                raise TargetUnfitError(_first_line(error)) from error
+            except Exception as error:
+                if _CAST_ERROR in str(error):
+                    raise TargetUnfitError(_first_line(error)) from error
+                if not isinstance(error, _FAULTS):
+                    raise
                 raise SinkError(_first_line(error)) from error
             else:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,8 @@ import pyarrow as pa
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.local_folder import look_at_folder
-from rw_sql.connectors.sink_base import OP, SinkError, SinkLook
-from rw_sql.connectors.sink_rows import json_rows, to_json
+from rw_sql.connectors.sink_base import OP, Refusal, RefusedRowsError, SinkError, SinkLook
+from rw_sql.connectors.sink_rows import json_rows, refused_rows, to_json
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
 from rw_sql.errors import INVALID_PROPERTY, UNSUPPORTED_TYPE, SqlError
 
@@ -102,9 +103,19 @@ class FileWriter:
                 unfinished.unlink()
                 raise SinkError("stopped")
             unfinished.replace(path)
-        except (OSError, pa.ArrowException) as error:
-            told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise SinkError(f"{path}: {told.lower()}") from error
+        except OSError as error:
+            raise SinkError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        except pa.ArrowException as error:
+            found = refused_rows(rows.drop_columns([OP]), self._attempt)
+            raise (RefusedRowsError(found) if found else SinkError(f"{path}: {error}")) from error
+
+    def _attempt(self, rows: pa.Table) -> Refusal | None:
+        """Writes rows into memory; why not, where the format has no form for one of them."""
+        try:
+            self._put(rows, io.BytesIO())
+        except pa.ArrowException as error:
+            return Refusal(index=0, reason=str(error).strip().split("\n")[0])
+        return None
 
     def _put(self, rows: pa.Table, file: Any) -> None:
         import pyarrow.csv

@@ -1,34 +1,25 @@
-"""The JDBC sink: a table of PostgreSQL, one transaction a batch.
-
-Rows go through COPY into a temporary table and from there by ``INSERT … ON CONFLICT DO UPDATE`` into the target.
-"""
+"""The JDBC sink: a table of PostgreSQL, one transaction a batch. :mod:`rw_sql.connectors.jdbc_writer` writes it."""
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.jdbc_types import columns_of, fits_into
 from rw_sql.connectors.jdbc_url import connect, conninfo, told
-from rw_sql.connectors.sink_base import DELETE, UPSERT, SinkError, SinkLook
-from rw_sql.connectors.sink_rows import json_values, last_per_key, split_by_op
+from rw_sql.connectors.jdbc_writer import JdbcWriter
+from rw_sql.connectors.sink_base import UPSERT, SinkError, SinkLook
 from rw_sql.connectors.spec import check_option_values, load_sink_spec
+from rw_sql.errors import near_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow as pa
     from psycopg import Connection
 
     from rw_sql.connectors.sink_base import SinkShape
     from rw_sql.connectors.spec import ConnectorSpec
 
-_COLUMNS = """
-SELECT a.attname, a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attgenerated = ''
-FROM pg_catalog.pg_attribute a
-WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
-"""
 # Where nulls are distinct, as they are by default, rows whose key is null conflict with none: each would be put in
 # again. A server of before PostgreSQL 15 has no such column.
 _UNIQUE = """
@@ -76,15 +67,22 @@ class JdbcSink:
         found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [quoted]).fetchone()
         if found is None or not found[0]:
             return SinkLook(missing=f"table {name}", hint="CREATE TABLE it there first: a sink makes none")
-        there = dict(connection.execute(_COLUMNS, [quoted]).fetchall())
+        there = columns_of(connection, quoted)
         columns = shape.columns
         for column in columns:
             if column not in there:
+                near = near_names(column, there)
                 return SinkLook(
                     misfit=f'table {name} has no column "{column}"',
-                    hint=f"ALTER TABLE {name} ADD COLUMN {column} … there, or leave it out here by AS SELECT …",
+                    hint=(f'did you mean "{near[0]}"? AS SELECT {column} AS {near[0]} …; or ' if near else "")
+                    + f"ALTER TABLE {name} ADD COLUMN {column} … there, or leave it out here by AS SELECT …",
                 )
-        needed = [column for column, is_needed in there.items() if is_needed and column not in columns]
+            if there[column].is_generated:
+                return SinkLook(
+                    misfit=f'column "{column}" of table {name} is generated and takes no values',
+                    hint="leave it out here by AS SELECT …",
+                )
+        needed = [column for column, of in there.items() if of.is_needed and column not in columns]
         if needed:
             return SinkLook(misfit=f'column "{needed[0]}" of table {name} takes no nulls and has no default')
         rights = ["INSERT"]
@@ -107,6 +105,13 @@ class JdbcSink:
             granted = connection.execute("SELECT has_table_privilege(%s::regclass, %s)", [quoted, right]).fetchone()
             if granted is None or not granted[0]:
                 return SinkLook(misfit=f"the user lacks the right {right} on table {name}", hint=f"GRANT {right} there")
+        for column, kind in columns.items():
+            if not fits_into(kind, there[column]):
+                return SinkLook(
+                    doubt=f'column "{column}" of table {name} is {there[column].name}, '
+                    f"which does not take values of type {kind if isinstance(kind, str) else kind['type']}",
+                    hint=f"CAST it in the sink's query: CREATE SINK {shape.name} AS SELECT CAST({column} AS …) …",
+                )
         return SinkLook()
 
     def table(self, options: Mapping[str, str]) -> tuple[str, str]:
@@ -119,132 +124,12 @@ class JdbcSink:
 
         try:
             connection = connect(options, RESOLVE_TIMEOUT_SECONDS)
+            codec = connection.info.encoding
+            # Otherwise the client speaks the database's encoding, and fails by itself at what that does not have.
+            connection.execute("SET client_encoding TO 'UTF8'")
             seconds = int(self.spec.value(options, "jdbc.query.timeout") or 60)
             connection.execute(f"SET statement_timeout = {seconds * 1000}")
             connection.commit()
         except psycopg.Error as error:
             raise SinkError(told(error, options)) from error
-        return JdbcWriter(connection, options, shape, self.table(options))
-
-
-class JdbcWriter:
-    """See :class:`rw_sql.connectors.sink_base.SinkWriter`."""
-
-    def __init__(
-        self, connection: Connection[Any], options: Mapping[str, str], shape: SinkShape, table: tuple[str, str]
-    ) -> None:
-        from psycopg import sql
-
-        self._connection = connection
-        self._options = options
-        self._shape = shape
-        self._target = sql.Identifier(*table)
-        self._is_cancelled = False
-
-    def fence(self, run: int, generation: int) -> int | None:
-        """The table keeps nothing of batches."""
-        return None
-
-    def write(self, rows: pa.Table, batch: int) -> None:
-        """One transaction."""
-        import psycopg
-
-        changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
-        try:
-            with self._connection.transaction():
-                if gone.num_rows and self._shape.type == UPSERT:
-                    self._delete(gone)
-                if changed.num_rows:
-                    self._put(changed)
-                if self._is_cancelled:
-                    raise SinkError("stopped")
-        except psycopg.Error as error:
-            raise SinkError("stopped" if self._is_cancelled else told(error, self._options)) from error
-
-    def _copy(self, rows: pa.Table, into: Any, columns: list[str]) -> None:
-        from psycopg import sql
-
-        values = [_column(rows, name) for name in columns]
-        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, _names(columns))
-        with self._connection.cursor().copy(statement) as copy:
-            for row in zip(*values, strict=True):
-                copy.write_row(row)
-
-    def _batch_table(self, columns: list[str]) -> Any:
-        from psycopg import sql
-
-        made = sql.Identifier("rw_sql_batch")
-        self._connection.execute(
-            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
-                made, _names(columns), self._target
-            )
-        )
-        return made
-
-    def _put(self, rows: pa.Table) -> None:
-        from psycopg import sql
-
-        columns = rows.column_names
-        if self._shape.type != UPSERT:
-            self._copy(rows, self._target, columns)
-            return
-        batch = self._batch_table(columns)
-        self._copy(rows, batch, columns)
-        others = [column for column in columns if column not in self._shape.keys]
-        updates = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others)
-        action = sql.SQL("UPDATE SET {}").format(updates) if others else sql.SQL("NOTHING")
-        self._connection.execute(
-            sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
-                self._target, _names(columns), _names(columns), batch, _names(list(self._shape.keys)), action
-            )
-        )
-        self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
-
-    def _delete(self, rows: pa.Table) -> None:
-        from psycopg import sql
-
-        keys = list(self._shape.keys)
-        batch = self._batch_table(keys)
-        self._copy(rows, batch, keys)
-        matched = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in keys)
-        self._connection.execute(sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self._target, batch, matched))
-        if any(rows[key].null_count for key in keys):
-            same = sql.SQL(" AND ").join(
-                sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(key)) for key in keys
-            )
-            null = sql.SQL(" OR ").join(sql.SQL("s.{0} IS NULL").format(sql.Identifier(key)) for key in keys)
-            self._connection.execute(
-                sql.SQL("DELETE FROM {} t USING {} s WHERE ({}) AND {}").format(self._target, batch, null, same)
-            )
-        self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
-
-    def cancel(self) -> None:
-        """The transaction that is going on is rolled back."""
-        import psycopg
-
-        self._is_cancelled = True
-        with suppress(psycopg.Error):  # the server is gone, and with it the transaction
-            self._connection.cancel_safe(timeout=2)
-
-    def close(self) -> None:
-        """Leaves the server."""
-        self._is_cancelled = True
-        self._connection.close()
-
-
-def _names(columns: list[str]) -> Any:
-    from psycopg import sql
-
-    return sql.SQL(", ").join(sql.Identifier(column) for column in columns)
-
-
-def _column(rows: pa.Table, name: str) -> list[Any]:
-    """A column's values as COPY takes them: nested ones as JSON, arrays of plain values as arrays."""
-    import pyarrow as pa
-
-    kind = rows.schema.field(name).type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if pa.types.is_nested(kind.value_type if is_list else kind):
-        return [None if value is None else json.dumps(value) for value in json_values(rows, name)]
-    values: list[Any] = rows.column(name).to_pylist()
-    return values
+        return JdbcWriter(connection, options, shape, self.table(options), codec)

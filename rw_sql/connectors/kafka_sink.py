@@ -10,7 +10,17 @@ from rw_sql.connectors import kafka_admin, kafka_properties, kafka_visits
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.debezium import change_record
 from rw_sql.connectors.kafka import check_brokers, check_topics, topics_of
-from rw_sql.connectors.sink_base import APPEND_ONLY, DEBEZIUM, DELETE, OP, UPDATE_BEFORE, SinkError, SinkLook
+from rw_sql.connectors.sink_base import (
+    APPEND_ONLY,
+    DEBEZIUM,
+    DELETE,
+    OP,
+    UPDATE_BEFORE,
+    Refusal,
+    RefusedRowsError,
+    SinkError,
+    SinkLook,
+)
 from rw_sql.connectors.sink_rows import json_rows, to_json
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec, load_spec
 from rw_sql.errors import INVALID_PROPERTY
@@ -25,6 +35,11 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.05
 _POLL_EVERY = 1000
+_CLIENT_LIMIT = "properties.message.max.bytes"
+_CLIENT_LIMIT_DEFAULT = 1_000_000
+"""librdkafka's own."""
+
+_Record = tuple[bytes | None, bytes | None]
 
 
 class KafkaSink:
@@ -93,8 +108,14 @@ class KafkaSink:
         return KafkaWriter(self.spec, options, shape)
 
 
-def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[_Record]:
     """The records (key, value) that a batch becomes, in order."""
+    for _, record in numbered_records(rows, shape, now_ms=now_ms):
+        yield record
+
+
+def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[tuple[int, _Record]]:
+    """The records that a batch becomes, each with the index of its row. Raises RefusedRowsError."""
     columns = list(shape.columns)
     operations = rows.column(OP).to_pylist()
     keys: Iterator[bytes | None] = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
@@ -102,34 +123,37 @@ def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[tuple[
     if shape.type == DEBEZIUM:
         yield from _debezium(shape, operations, values, now_ms)
         return
-    for operation, key, value in zip(operations, keys, values, strict=True):
+    for index, (operation, key, value) in enumerate(zip(operations, keys, values, strict=True)):
         if operation == UPDATE_BEFORE or (operation == DELETE and shape.type == APPEND_ONLY):
             continue
-        yield key, None if operation == DELETE else to_json(value)
+        yield index, (key, None if operation == DELETE else to_json(value))
 
 
 def _debezium(
     shape: SinkShape, operations: list[str], values: Iterator[dict[str, Any]], now_ms: int
-) -> Iterator[tuple[bytes | None, bytes | None]]:
+) -> Iterator[tuple[int, _Record]]:
     before: dict[str, dict[str, Any]] = {}
-    for operation, value in zip(operations, values, strict=True):
+    for index, (operation, value) in enumerate(zip(operations, values, strict=True)):
         identity = json.dumps([value[key] for key in shape.keys])
         if operation == UPDATE_BEFORE:
             before[identity] = value
             continue
         key, record = change_record(shape, operation, before.pop(identity, None), value, now_ms)
-        yield to_json(key), to_json(record)
+        yield index, (to_json(key), to_json(record))
         if operation == DELETE:
-            yield to_json(key), None
+            yield index, (to_json(key), None)
 
 
 class KafkaWriter:
     """See :class:`rw_sql.connectors.sink_base.SinkWriter`."""
 
     def __init__(self, spec: ConnectorSpec, options: Mapping[str, str], shape: SinkShape) -> None:
-        from confluent_kafka import KafkaException, Producer
+        from confluent_kafka import KafkaError, KafkaException, Producer
 
         self._shape = shape
+        self._limit = int(spec.value(options, _CLIENT_LIMIT) or _CLIENT_LIMIT_DEFAULT)
+        self._too_large = KafkaError.MSG_SIZE_TOO_LARGE
+        self._refused: dict[int, str] = {}
         (self._topic,) = topics_of(options)
         self._fault: str | None = None
         self._is_cancelled = False
@@ -157,20 +181,58 @@ class KafkaWriter:
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """Returns when the brokers have acknowledged every record."""
-        made = records(rows, self._shape, now_ms=int(time.time() * 1000))
-        for count, (key, value) in enumerate(made, start=1):
-            self._put(key, value)
+        self._refused = {}
+        made = list(numbered_records(rows, self._shape, now_ms=int(time.time() * 1000)))
+        # Before any is sent: those before it would be there twice once it is written again.
+        self._require_small(made)
+        for count, (index, (key, value)) in enumerate(made, start=1):
+            self._put(index, key, value)
             if count % _POLL_EVERY == 0:
                 self._producer.poll(0)
                 self._require_good()
         while self._producer.flush(_POLL_SECONDS):
             self._require_good()
         self._require_good()
+        if self._refused:
+            told = [Refusal(index=index, reason=reason, hint=self._topic_hint()) for index, reason in
+                    sorted(self._refused.items())]  # fmt: skip
+            raise RefusedRowsError(told, is_rest_written=True)
 
-    def _put(self, key: bytes | None, value: bytes | None) -> None:
+    def _require_small(self, made: list[tuple[int, _Record]]) -> None:
+        """Raises RefusedRowsError for records that the client itself does not take."""
+        large = {index: size for index, record in made if (size := _size(record)) > self._limit}
+        if large:
+            hint = f"{_CLIENT_LIMIT} = '{2 * max(large.values())}'"
+            raise RefusedRowsError(
+                [
+                    Refusal(
+                        index=index,
+                        reason=f"its record of {size} bytes is larger than this sink's own limit, "
+                        f"{_CLIENT_LIMIT} = {self._limit}",
+                        hint=f"CONNECTOR WITH ({hint})",
+                    )
+                    for index, size in large.items()
+                ]
+            )
+
+    def _topic_hint(self) -> str:
+        return f"a larger max.message.bytes of topic {self._topic}, set there with Kafka's own tools"
+
+    def _put(self, index: int, key: bytes | None, value: bytes | None) -> None:
+        def delivered(error: Any, _message: Any) -> None:
+            if error is None:
+                return
+            if error.code() == self._too_large:
+                self._refused[index] = (
+                    f"its record of {_size((key, value))} bytes is larger than the brokers take: "
+                    f'max.message.bytes of topic "{self._topic}", or message.max.bytes of the brokers'
+                )
+            else:
+                self._fault = self._fault or error.str()
+
         while True:
             try:
-                self._producer.produce(self._topic, value, key, on_delivery=self._delivered)
+                self._producer.produce(self._topic, value, key, on_delivery=delivered)
             except BufferError:
                 self._producer.poll(_POLL_SECONDS)
                 self._require_good()
@@ -184,10 +246,6 @@ class KafkaWriter:
             raise SinkError("stopped")
         if self._fault is not None:
             raise SinkError(f'topic "{self._topic}": {self._fault}')
-
-    def _delivered(self, error: Any, _message: Any) -> None:
-        if error is not None:
-            self._fault = self._fault or error.str()
 
     def _note(self, error: Any) -> None:
         if kafka_admin.is_fatal(error):
@@ -203,3 +261,8 @@ class KafkaWriter:
         self._is_cancelled = True
         self._producer.purge()
         self._producer.flush(1)
+
+
+def _size(record: _Record) -> int:
+    """The bytes of a record that librdkafka counts: its key and its value."""
+    return sum(len(part) for part in record if part is not None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -54,16 +54,59 @@ class SinkShape:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLook:
     """A look at a sink's target. At most one is given: ``error`` (nobody answers), ``missing`` (what is named and not
-    there), ``misfit`` (it is there and cannot take these rows); ``hint`` says what to type against the last two."""
+    there), ``misfit`` (it is there and cannot take these rows), ``doubt`` (it may refuse most of these rows, by the
+    types of their values); ``hint`` says what to type against the last three.
+
+    A ``doubt`` keeps a statement from storing the sink, and does not keep a sink that is stored from running.
+    """
 
     error: str | None = None
     missing: str | None = None
     misfit: str | None = None
+    doubt: str | None = None
     hint: str | None = None
 
 
+ON_ERROR = "on_error"
+STOP, SKIP, REPLACE = "stop", "skip", "replace"
+"""The option that says what becomes of a row that the target refuses, and its values."""
+
+
 class SinkError(Exception):
-    """The target did not take a batch. The text is fit for a message: it holds no secret."""
+    """The target did not take a batch. The text is fit for a message: it holds no secret.
+
+    Of the class itself: the target is away, and the batch is written again later.
+    """
+
+
+class TargetUnfitError(SinkError):
+    """The target answers and cannot take any row as it is: its definition or the user's rights changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A row that its target refuses: its index in the batch, why, and the column if the target names one.
+
+    ``hint`` says what to type against it, where more helps than to mend the row or to skip it.
+    """
+
+    index: int
+    reason: str
+    column: str | None = None
+    hint: str | None = None
+
+
+class RefusedRowsError(SinkError):
+    """The target answers and refuses rows of the batch, whenever they are written again.
+
+    Nothing of the batch is in the target, except with ``is_rest_written``: then all other rows are. ``refusals`` are
+    some of the rows, at least one; those that are left may be found when the batch is written without them.
+    """
+
+    def __init__(self, refusals: Sequence[Refusal], *, is_rest_written: bool = False) -> None:
+        super().__init__(refusals[0].reason)
+        self.refusals = tuple(refusals)
+        self.is_rest_written = is_rest_written
 
 
 class SinkWriter(Protocol):
@@ -80,7 +123,8 @@ class SinkWriter(Protocol):
     def write(self, rows: pa.Table, batch: int) -> None:
         """Returns when the target has the rows for good. ``rows`` have the shape's columns and :data:`OP`, in order.
 
-        Called again with the same batch after a kill. Raises SinkError.
+        Called again with the same batch after a kill, and with fewer rows where it raised RefusedRowsError. Raises
+        SinkError while the target is away, RefusedRowsError and TargetUnfitError where it answers.
         """
         ...
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rw_sql.connectors.sink_base import OP
+from rw_sql.connectors.sink_base import OP, Refusal, RefusedRowsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +30,8 @@ def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]
         return
     taken = [(name, rows.column(name), _converter(rows.schema.field(name).type)) for name in columns]
     values = [
-        [value if value is None or convert is None else convert(value) for value in column.to_pylist()]
-        for _, column, convert in taken
+        [value if value is None or convert is None else convert(value) for value in python_values(column, name)]
+        for name, column, convert in taken
     ]
     names = [name for name, _, _ in taken]
     for row in zip(*values, strict=True):
@@ -45,7 +46,58 @@ def to_json(value: Any) -> bytes:
 def json_values(rows: pa.Table, name: str) -> list[Any]:
     """One column as values of JSON."""
     convert = _converter(rows.schema.field(name).type)
-    return [value if value is None or convert is None else convert(value) for value in rows.column(name).to_pylist()]
+    values = python_values(rows.column(name), name)
+    return [value if value is None or convert is None else convert(value) for value in values]
+
+
+def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
+    """A column's values. Raises RefusedRowsError for dates and times of other years than 1 to 9999."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        refusals = [
+            Refusal(index=at, column=name, reason="a date or time lies outside of the years 1 to 9999")
+            for at, value in enumerate(column)
+            if not _is_readable(value)
+        ]
+        if not refusals:
+            raise
+        raise RefusedRowsError(refusals) from None
+
+
+def _is_readable(value: pa.Scalar[Any]) -> bool:
+    try:
+        value.as_py()
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def refused_rows(
+    rows: pa.Table, attempt: Callable[[pa.Table], Refusal | None], *, only_first: bool = False
+) -> list[Refusal]:
+    """The rows that a target refuses, found by halves.
+
+    ``attempt`` tries some rows at once, one after the other: it takes them all and gives None, or takes none and says
+    why of a row of them; of a single row it says all of what is known. Indexes are those in ``rows``.
+    """
+    found: list[Refusal] = []
+
+    def dig(start: int, end: int) -> None:
+        if start >= end or (only_first and found):
+            return
+        told = attempt(rows.slice(start, end - start))
+        if told is None:
+            return
+        if end - start == 1:
+            found.append(replace(told, index=start))
+            return
+        middle = (start + end) // 2
+        dig(start, middle)
+        dig(middle, end)
+
+    dig(0, rows.num_rows)
+    return found
 
 
 def _converter(kind: pa.DataType) -> Converter | None:

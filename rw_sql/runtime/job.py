@@ -25,21 +25,32 @@ GRACE_SECONDS = 1.0
 class StalledError(Exception):
     """A job cannot run now, for a reason that an operator can read and act on.
 
-    ``is_final`` says that trying again changes nothing until a statement does.
+    ``is_final`` says that trying again changes nothing until a statement does, ``is_lasting`` that it changes nothing
+    until somebody acts, here or elsewhere: it is tried again, as seldom as any job.
     """
 
-    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+    def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.is_final = is_final
+        self.is_lasting = is_lasting
+
+    @property
+    def failure(self) -> Failure:
+        """What it says of the job that it ends."""
+        return Failure(reason=self.reason, is_final=self.is_final, is_lasting=self.is_lasting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a job ended by itself. ``is_final``: it is not tried again until a statement changes something."""
+    """Why a job ended by itself. ``is_final``: it is not tried again until a statement changes something.
+
+    ``is_lasting``: it is tried again, but not soon.
+    """
 
     reason: str
     is_final: bool = False
+    is_lasting: bool = False
 
 
 class Job(Protocol):
@@ -144,7 +155,7 @@ def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Fail
     if query.isActive:
         return None
     if stall is not None:
-        return Failure(reason=stall.reason, is_final=stall.is_final)
+        return stall.failure
     java: Any = query
     thrown = java._jsq.exception()
     return Failure(reason=_innermost(thrown.get()) if thrown.isDefined() else "the query ended without an error")

@@ -65,10 +65,12 @@ class JobSlot:
             return self.wanted != self.rest.spec
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
-    def back_off(self, reason: str) -> None:
-        """Lets it be tried again later, each time a while longer."""
+    def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
+        """Lets it be tried again later, each time a while longer; as late as any job where the reason lasts."""
         self.reason = reason
         self.sound_since = None
+        if is_lasting:
+            self.delay = _LAST_RETRY_SECONDS
         self.retry_at = time.monotonic() + self.delay
         self.delay = min(self.delay * 2, _LAST_RETRY_SECONDS)
 

@@ -17,11 +17,12 @@ from prometheus_client.registry import Collector
 from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
-from rw_sql.plan.desired import fragment_source, ingest_fragment, view_job
+from rw_sql.plan.desired import fragment_source, ingest_fragment, sink_job, view_job
 from rw_sql.plan.requests import Sample
 from rw_sql.runtime.decode import ERROR
 from rw_sql.runtime.delta_log import column_count, latest_version, read_actions
 from rw_sql.runtime.lags import measure_lags
+from rw_sql.runtime.rejected import rejected_count
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -37,6 +38,7 @@ HELP = {
     "rw_sql_job_lag_records": "Records a source is behind its upstream, rows a view is behind its inputs.",
     "rw_sql_job_rows_total": "Rows that a job has committed since this process looks.",
     "rw_sql_decode_errors_total": "Records that did not decode since this process looks.",
+    "rw_sql_sink_rejected_rows_total": "Rows that a sink's target refused and that are in its table of rejected rows.",
     "rw_sql_job_restarts_total": "Restarts of a job after a failure, in its owner's process.",
     "rw_sql_job_running": "1 while a job runs, 0 while it does not.",
 }
@@ -72,6 +74,7 @@ class Metrics:
         self._context = context
         self._operations = _Operations()
         self._tables: dict[str, _Committed] = {}
+        self._rejected: dict[str, tuple[int, int]] = {}
         self._errors: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -80,7 +83,12 @@ class Metrics:
         snapshot = self._context.metastore.snapshot()
         with self._lock:
             self._count_operations(snapshot)
-            found = [*self._of_operations(), *self._of_jobs(snapshot), *self._count_rows(snapshot)]
+            found = [
+                *self._of_operations(),
+                *self._of_jobs(snapshot),
+                *self._count_rows(snapshot),
+                *self._of_sinks(snapshot),
+            ]
         order = list(HELP)
         return tuple(sorted(found, key=lambda sample: (order.index(sample.name), sample.labels)))
 
@@ -147,6 +155,20 @@ class Metrics:
                 source = (("source", object_name),)
                 found.append(Sample(name="rw_sql_decode_errors_total", labels=source, value=counted.errors))
         return found
+
+    def _of_sinks(self, snapshot: Snapshot) -> Iterator[Sample]:
+        """The rejected rows of the sinks that have a table of them."""
+        warehouse = self._context.warehouse
+        for sink in snapshot.all("sink"):
+            table = warehouse.rejected(sink.id, sink.generation)
+            version = latest_version(warehouse, table)
+            if version < 0:
+                continue
+            known = self._rejected.get(table)
+            if known is None or known[0] != version:
+                known = self._rejected[table] = (version, rejected_count(table))
+            labels = (("job", sink_job(sink.id)), ("object", sink.name))
+            yield Sample(name="rw_sql_sink_rejected_rows_total", labels=labels, value=known[1])
 
     def _count(self, table: str) -> _Committed:
         warehouse = self._context.warehouse

@@ -329,7 +329,7 @@ class Reconciler:
         try:
             act()
         except StalledError as error:
-            return Failure(reason=error.reason, is_final=error.is_final)
+            return error.failure
         except SqlError as error:
             return Failure(reason=error.message)
         except (PySparkException, Py4JError, FencedError, DeltaError, OSError) as error:
@@ -353,7 +353,7 @@ class Reconciler:
         with self._deciding:
             if slot.wanted != spec:
                 return False
-            slot.back_off(problem.reason)
+            slot.back_off(problem.reason, is_lasting=problem.is_lasting)
             slot.is_final = problem.is_final
             return True
 
@@ -399,7 +399,7 @@ class Reconciler:
             job=slot.job_id,
             object_id=slot.object_id,
             state=state,
-            reason=self._why_stopped(slot) or slot.reason,
+            reason=self._why_stopped(slot) or slot.reason or (running.notice if isinstance(running, Sink) else None),
             last_error=slot.last_error,
             run=run,
             restarts=slot.restarts,
@@ -451,7 +451,7 @@ class Reconciler:
             running, slot.running = slot.running, None
             if running is not None:
                 self._try(slot, running.stop)
-            self._hold_back(slot, spec, Failure(reason=error.reason, is_final=error.is_final))
+            self._hold_back(slot, spec, error.failure)
             self._changed.set()
 
         with self._turn:

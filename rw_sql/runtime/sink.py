@@ -10,12 +10,13 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.sink_base import SinkError
+from rw_sql.connectors.sink_base import ON_ERROR, SKIP, RefusedRowsError, SinkError, TargetUnfitError
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.desired import sink_spec
 from rw_sql.runtime.change_feed import feed_begin
 from rw_sql.runtime.delta_log import last_batch
+from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.hand_over import begin_at
 from rw_sql.runtime.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
@@ -23,12 +24,14 @@ from rw_sql.runtime.log_readers import require_versions
 from rw_sql.runtime.log_upkeep import Upkeep
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.progress import newest_planned
+from rw_sql.runtime.rejected import REJECTED, RejectedRows, reason_of
 from rw_sql.runtime.sink_batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
 from rw_sql.runtime.tables import with_way_out
 from rw_sql.runtime.views.inputs import input_frame, path_of, require_input
 from rw_sql.syntax.names import quoted
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -80,6 +83,7 @@ class Sink:
     query: StreamingQuery | None = None
     is_stopped: bool = False
     stall: StalledError | None = None
+    rejected: RejectedRows | None = None
 
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
@@ -132,6 +136,8 @@ class Sink:
                 done=progress.done if held is None else max(held, progress.done),
                 upkeep=Upkeep(context=context, object_id=spec.sink_id, generation=spec.generation, output=progress),
             )
+            if options.get(ON_ERROR) == SKIP:
+                job.rejected = RejectedRows.open(context.warehouse.rejected(spec.sink_id, spec.generation), spec.shape)
             for input_id, version in spec.starts:
                 if version >= 0:
                     job._begin_after(tables[input_id], version)
@@ -203,16 +209,68 @@ class Sink:
                 if self.is_stopped:
                     raise FencedError(f"{self.spec.job} was stopped")
                 self.progress.require_turn(batch)
-                try:
-                    if rows.num_rows:
-                        self.writer.write(rows, batch)
-                except SinkError as error:
-                    self.stall = StalledError(f"UNREACHABLE {error}")
-                    raise
+                if rows.num_rows:
+                    self._write(rows, batch)
                 fault("sink.after_write")
                 self.progress.mark(batch)
                 self.upkeep.run_if_due()
             fault("sink.after_batch")
+
+    def _write(self, rows: pa.Table, batch: int) -> None:
+        """Writes a batch, without the rows that the target refuses where these are to be skipped."""
+        left = rows
+        if self.rejected is not None:
+            self.rejected.begin()
+        try:
+            while left.num_rows:
+                try:
+                    self.writer.write(left, batch)
+                except RefusedRowsError as error:
+                    if self.rejected is None:
+                        self.stall = StalledError(
+                            reason_of(left, error.refusals, self.spec.shape),
+                            # To write the batch again would each time repeat the rows that are there.
+                            is_final=error.is_rest_written,
+                            is_lasting=True,
+                        )
+                        raise
+                    self.progress.require_turn(batch)
+                    left = self._skip(left, error, batch)
+                else:
+                    return
+        except TargetUnfitError as error:
+            self.stall = self._misfit(str(error))
+            raise
+        except SinkError as error:
+            self.stall = self.stall or StalledError(f"UNREACHABLE {error}")
+            raise
+
+    def _skip(self, rows: pa.Table, error: RefusedRowsError, batch: int) -> pa.Table:
+        """Puts refused rows into their table; the rows that are still to be written."""
+        if self.rejected is None:
+            raise TypeError("nothing is skipped here")
+        left = self.rejected.put(rows, error.refusals, batch)
+        log_event("rejected", job=self.spec.job, batch=batch, rows=len(error.refusals), reason=error.refusals[0].reason)
+        return left.slice(0, 0) if error.is_rest_written else left
+
+    def _misfit(self, said: str) -> StalledError:
+        """Why the target takes no rows any more: what another look at it finds, or else what the target said."""
+        snapshot = self.context.metastore.snapshot()
+        look = sink_connector(self.spec.connector).look(
+            self.context.resolve(self.spec.options, snapshot), self.spec.shape
+        )
+        try:
+            _require_target(look)
+        except StalledError as stalled:
+            return stalled
+        return StalledError(f"UNFIT {said}: VALIDATE SINK {quoted(self.spec.name)}", is_lasting=True)
+
+    @property
+    def notice(self) -> str | None:
+        """What is to be said of it while it runs."""
+        if self.rejected is None or not self.rejected.total:
+            return None
+        return f"{self.rejected.total} rows rejected: SELECT * FROM `{self.spec.name}{REJECTED}`"
 
     @property
     def is_unproven(self) -> bool:

@@ -12,9 +12,12 @@ from weakref import WeakKeyDictionary
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.metastore.table import create_table
+from rw_sql.plan.lower_sink import shape_in_catalog
 from rw_sql.plan.relations import schema_columns, stored_columns
 from rw_sql.plan.spark_changes import catalog_refusal, change_refusal, found_object
 from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
+from rw_sql.runtime.rejected import REJECTED, rejected_schema
 from rw_sql.runtime.spark_sessions import plain_sql
 from rw_sql.syntax.names import quoted_for_spark
 from rw_sql.syntax.spark_changes import DROP_DATABASE, changed_names
@@ -52,17 +55,20 @@ class SparkViews:
         self._epoch = -1
         self._known: dict[str, MaterializedViewRecord] = {}
         self._errors: dict[str, tuple[int, int]] = {}
+        self._rejected: dict[str, tuple[int, int]] = {}
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
         """Makes the ``rw_catalog`` views where a statement or table name speaks of them, as those of this warehouse.
 
-        The same for ``<source>$errors``. Spark analyses each when it is made, which takes seconds: most sessions never
-        need them.
+        The same for ``<source>$errors`` and ``<sink>$rejected``. Spark analyses each when it is made, which takes
+        seconds: most sessions never need them.
         """
         folded = text.casefold()
         if ERRORS in folded:
             self._show_errors(folded)
+        if REJECTED in folded:
+            self._show_rejected(folded)
         if CATALOG_DATABASE not in folded:
             return
         context, uri = self._spark.sparkContext, self._context.warehouse.uri
@@ -108,7 +114,7 @@ class SparkViews:
             elif database == CATALOG_DATABASE or (not front and self._is_in(CATALOG_DATABASE)):
                 if name.casefold() in {known for known, _ in self._context.metastore.view_definitions()}:
                     raise catalog_refusal(change, f"{CATALOG_DATABASE}.{name.casefold()}")
-            elif not front and name.casefold() in {known.casefold() for known in self._errors}:
+            elif not front and name.casefold() in {known.casefold() for known in (*self._errors, *self._rejected)}:
                 raise catalog_refusal(change, name)
             else:
                 record = found_object(self._context.metastore.snapshot(), name)
@@ -143,6 +149,19 @@ class SparkViews:
         session: Any = self._spark._jsparkSession
         return bool(session.sessionState().catalog().getTempView(name).isDefined())
 
+    def _show_rejected(self, text: str) -> None:
+        """Makes the views of rejected rows that a text names, temporary ones too. One of the user's own stays."""
+        for sink in self._context.metastore.snapshot().all("sink"):
+            name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)
+            if name.casefold() not in text or self._rejected.get(name) == table:
+                continue
+            if name not in self._rejected and self._spark.catalog.tableExists(f"`{name}`"):
+                continue
+            path = self._context.warehouse.rejected(*table)
+            create_table(path, rejected_schema(shape_in_catalog(sink)), {})
+            plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS SELECT * FROM delta.`{path}`")
+            self._rejected[name] = table
+
     def is_current(self, epoch: int) -> bool:
         """Whether the views are those of this epoch."""
         return epoch == self._epoch
@@ -158,6 +177,9 @@ class SparkViews:
         logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")} if self._errors else {}
         for name in [name for name, (source_id, _) in self._errors.items() if logs.get(name) != source_id]:
             self._drop_errors(name)
+        tables = {f"{sink.name}{REJECTED}": sink.id for sink in snapshot.all("sink")} if self._rejected else {}
+        for name in [name for name, (sink_id, _) in self._rejected.items() if tables.get(name) != sink_id]:
+            self._drop_rejected(name)
         wanted = {view.name: view for view in snapshot.kept}
         for name in [name for name in self._known if name not in wanted]:
             self._drop(name)
@@ -193,6 +215,12 @@ class SparkViews:
             self._drop(name)
         for name in list(self._errors):
             self._drop_errors(name)
+        for name in list(self._rejected):
+            self._drop_rejected(name)
+
+    def _drop_rejected(self, name: str) -> None:
+        del self._rejected[name]
+        self._spark.catalog.dropTempView(name)
 
     def _drop_errors(self, name: str) -> None:
         del self._errors[name]

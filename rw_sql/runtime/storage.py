@@ -51,6 +51,10 @@ class Warehouse:
         """The Delta table that the upstream of a refreshable table is loaded into, while it is refreshed."""
         return f"{self.uri}/data/{table_id}/refresh-{generation}"
 
+    def rejected(self, sink_id: int, generation: int) -> str:
+        """The Delta table of the rows that a sink's target refused."""
+        return f"{self.uri}/data/{sink_id}/rejected-{generation}"
+
     def view_checkpoint(self, view_id: int, generation: int) -> str:
         """The checkpoint of a view: kept as long as the view."""
         return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"

@@ -155,6 +155,43 @@ def test_the_look_tells_what_does_not_fit(postgres: PostgresInfo, table: str) ->
 
 
 @pytest.mark.postgres
+def test_the_look_tells_types_that_do_not_fit_and_names_that_are_near(postgres: PostgresInfo) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(
+        f"CREATE TABLE {name} (ids INT, at TIMESTAMPTZ, n NUMERIC, b BOOL, raw BYTEA, tags TEXT[], doc JSONB, u UUID, "
+        f"g INT GENERATED ALWAYS AS (ids + 1) STORED)"
+    )
+    given = options(postgres, name)
+
+    def look(column: str, kind: Any) -> tuple[str | None, str | None]:
+        fields = [{"name": column, "type": kind, "nullable": True, "metadata": {}}]
+        of = SinkShape(name="k", type="append-only", schema=json.dumps({"type": "struct", "fields": fields}))
+        found = JdbcSink().look(given, of)
+        assert found.error is None
+        return found.misfit or found.doubt, found.hint
+
+    missing, hint = look("id", "integer")
+    assert missing == f'table public.{name} has no column "id"'
+    assert (hint or "").startswith('did you mean "ids"? AS SELECT id AS ids …; or ALTER TABLE')
+    assert look("g", "integer")[0] == f'column "g" of table public.{name} is generated and takes no values'
+    array = {"type": "array", "elementType": "string", "containsNull": True}
+    struct = {"type": "struct", "fields": []}
+    for column, kind in (
+        ("ids", "string"), ("at", "string"), ("at", "long"), ("b", "integer"), ("ids", "double"), ("raw", "string"),
+        ("ids", "decimal(10,2)"), ("doc", array), ("ids", struct), ("tags", "integer"), ("b", "timestamp"),
+    ):  # fmt: skip
+        doubt, hint = look(column, kind)
+        assert doubt is not None, (column, kind)
+        assert f'column "{column}" of table public.{name} is ' in doubt
+        assert (hint or "").startswith("CAST it in the sink's query")
+    for column, kind in (
+        ("ids", "long"), ("ids", "decimal(10,0)"), ("at", "date"), ("at", "timestamp_ntz"), ("n", "double"),
+        ("b", "boolean"), ("raw", "binary"), ("tags", array), ("doc", struct), ("doc", "string"), ("u", "string"),
+    ):  # fmt: skip
+        assert look(column, kind) == (None, None), (column, kind)
+
+
+@pytest.mark.postgres
 def test_rights_and_passwords_are_tried(postgres: PostgresInfo, table: str) -> None:
     user = f"u_{uuid.uuid4().hex[:8]}"
     postgres.run(f"CREATE USER {user} PASSWORD 'other'")

@@ -173,3 +173,50 @@ def test_tables_and_files(
     postgres.run("ALTER TABLE away RENAME TO counts")
     wait_until(lambda: ("d", 2, "kept") in postgres.run("SELECT * FROM counts"), "the sink goes on")
     session.detach()
+
+
+@pytest.mark.postgres
+def test_rows_that_the_target_refuses(
+    session: AttachedSession,
+    broker: BrokerInfo,
+    topic_name: str,
+    postgres: PostgresInfo,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refused row stops a sink by name, goes to a table of its own, or is written with other characters."""
+    monkeypatch.setenv("SINK_TEST_PASSWORD", PASSWORD)
+    create_topic(broker.bootstrap, topic_name, 1)
+    postgres.run("CREATE TABLE refusing (id INT PRIMARY KEY, word VARCHAR(5))")
+    produce_json(
+        broker.bootstrap, topic_name, [{"id": 1, "word": "a"}, {"id": 2, "word": "b\0c"}, {"id": 3, "word": "d"}]
+    )
+    session.run(
+        source("s", topic_name, broker),
+        "CREATE SECRET pw WITH (backend = 'env', name = 'SINK_TEST_PASSWORD')",
+        f"CREATE SINK pg FROM s WITH (connector = 'jdbc', jdbc.url = '{postgres.url}', user = 'postgres', "
+        "password = SECRET pw, table.name = 'refusing', type = 'upsert', primary_key = 'id')",
+    )
+    wait_until(lambda: session.job("pg").state == "STALLED", "the sink stands still")
+    told, _, way = session.job("pg").reason.partition(": ALTER")
+    assert told == 'REFUSED column "word" of row (id = 2): PostgreSQL\'s texts have no character NUL (U+0000)'
+    session.sql(f"ALTER{way}")
+    session.sql("FLUSH")
+    assert postgres.run("SELECT * FROM refusing ORDER BY id") == [(1, "a"), (3, "d")]
+    rejected = "SELECT id, word, _rw_op, _rw_column, _rw_reason FROM `pg$rejected` ORDER BY id"
+    why = "PostgreSQL's texts have no character NUL (U+0000)"
+    assert session.sql(rejected) == [(2, "b\0c", "insert", "word", why)]
+    assert (session.job("pg").state, session.job("pg").reason) == (
+        "RUNNING",
+        "1 rows rejected: SELECT * FROM `pg$rejected`",
+    )
+    session.sql("ALTER SINK pg CONNECTOR WITH (on_error = 'replace')")
+    produce_json(broker.bootstrap, topic_name, [{"id": 4, "word": "\0"}, {"id": 5, "word": "longer"}])
+    wait_until(lambda: "(id = 5): value too long" in session.job("pg").reason, "the sink stands still again")
+    postgres.run("ALTER TABLE refusing ALTER word TYPE VARCHAR(6)")
+    # What was mended there is tried again by a statement at once, and otherwise by itself.
+    session.run("PAUSE SINK pg", "RESUME SINK pg", "FLUSH")
+    assert postgres.run("SELECT * FROM refusing WHERE id > 3 ORDER BY id") == [(4, "\ufffd"), (5, "longer")]
+    figures = {row.name: row.value for row in session.sql("SHOW METRICS") if "object=pg" in row.labels}
+    assert figures["rw_sql_sink_rejected_rows_total"] == 1
+    session.sql("DROP SINK pg")
+    assert not session.spark.catalog.tableExists("`pg$rejected`")

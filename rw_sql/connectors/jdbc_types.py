@@ -1,0 +1,133 @@
+"""The columns of a table of PostgreSQL, and which types of ours go into them and come out of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_COLUMNS = """
+SELECT a.attname::text,
+    pg_catalog.format_type(a.atttypid, a.atttypmod),
+    b.typname::text, b.typtype::text, e.typname::text,
+    a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attgenerated = '',
+    a.attgenerated <> '' OR a.attidentity = 'a'
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+
+BOOLEAN, WHOLE, NUMERIC, FLOAT, MONEY, TEXT, BYTES = "boolean", "whole", "numeric", "float", "money", "text", "bytes"
+DATE, TIMESTAMP, JSON, ARRAY, COMPOSITE, OTHER = "date", "timestamp", "json", "array", "composite", "other"
+
+_FAMILIES = {
+    "bool": BOOLEAN,
+    **dict.fromkeys(("int2", "int4", "int8", "oid"), WHOLE),
+    "numeric": NUMERIC,
+    **dict.fromkeys(("float4", "float8"), FLOAT),
+    "money": MONEY,
+    **dict.fromkeys(("text", "varchar", "bpchar", "name", "citext"), TEXT),
+    "bytea": BYTES,
+    "date": DATE,
+    **dict.fromkeys(("timestamp", "timestamptz"), TIMESTAMP),
+    **dict.fromkeys(("json", "jsonb", "hstore"), JSON),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresColumn:
+    """A column: its type as PostgreSQL spells it, the family of that and, of an array, that of its elements.
+
+    ``is_needed``: it takes no nulls and has no default. ``is_generated``: it takes no values of others.
+    """
+
+    name: str
+    family: str
+    element: str | None = None
+    is_needed: bool = False
+    is_generated: bool = False
+
+
+def columns_of(connection: Connection[Any], table: str) -> dict[str, PostgresColumn]:
+    """The columns of a table or view (quoted), in order. Raises psycopg.Error."""
+    return {
+        name: PostgresColumn(
+            name=spelled,
+            family=ARRAY if element is not None else COMPOSITE if kind == "c" else _FAMILIES.get(base, OTHER),
+            element=None if element is None else _FAMILIES.get(element, OTHER),
+            is_needed=is_needed,
+            is_generated=is_generated,
+        )
+        for name, spelled, base, kind, element, is_needed, is_generated in connection.execute(
+            _COLUMNS.encode(), [table]
+        ).fetchall()
+    }
+
+
+_INTO = {
+    "boolean": (BOOLEAN, TEXT),
+    **dict.fromkeys(("byte", "short", "integer", "long"), (WHOLE, NUMERIC, FLOAT, MONEY, TEXT)),
+    **dict.fromkeys(("float", "double"), (FLOAT, NUMERIC, MONEY, TEXT)),
+    "decimal": (NUMERIC, FLOAT, MONEY, TEXT),
+    "string": (TEXT, JSON, ARRAY, COMPOSITE, OTHER),
+    "binary": (BYTES, TEXT),
+    "date": (DATE, TIMESTAMP, TEXT),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), (DATE, TIMESTAMP, TEXT)),
+}
+
+
+def fits_into(kind: Any, column: PostgresColumn) -> bool:
+    """Whether a column takes values of a type (Spark's, as its JSON has it), as far as no value says otherwise."""
+    if isinstance(kind, str):
+        return _word_fits(kind, column.family)
+    if kind["type"] == "udt":
+        return True
+    inner = kind.get("elementType")
+    if inner is None or not isinstance(inner, str):  # it is written as JSON
+        return column.family in (JSON, TEXT, OTHER)
+    if column.family != ARRAY:
+        return column.family in (TEXT, OTHER)
+    return column.element is None or _word_fits(inner, column.element)
+
+
+def _word_fits(word: str, family: str) -> bool:
+    if family == WHOLE and word.startswith("decimal(") and word.endswith(",0)"):
+        return True
+    families = _INTO.get("decimal" if word.startswith("decimal") else word)
+    return families is None or family in families
+
+
+_NUMBERS = (WHOLE, NUMERIC, FLOAT, MONEY)
+_TIMES = (DATE, TIMESTAMP)
+_OUT_OF = {
+    "BOOLEAN": (BOOLEAN, WHOLE),
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"), _NUMBERS),
+    "BINARY": (BYTES,),
+    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"), _TIMES),
+    "ARRAY": (ARRAY, JSON),
+    "STRUCT": (COMPOSITE, JSON),
+    "MAP": (JSON,),
+}
+
+
+def comes_out_of(kind: str, column: PostgresColumn) -> bool:
+    """Whether values of a column can be those of a type, as Spark's DDL spells it; texts are no numbers and times."""
+    text = kind.strip().upper()
+    if column.family == ARRAY and text.startswith("ARRAY<"):
+        # int[] has as many dimensions as each of its values has.
+        while text.startswith("ARRAY<"):
+            text = text.removeprefix("ARRAY<")[:-1].strip()
+        families = _OUT_OF.get(_word(text))
+        return families is None or column.element in (None, OTHER) or column.element in families
+    families = _OUT_OF.get(_word(text))
+    return families is None or column.family in families
+
+
+def _word(text: str) -> str:
+    return re.split("[(<]", text, maxsplit=1)[0].strip()
