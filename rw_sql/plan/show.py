@@ -46,6 +46,7 @@ from rw_sql.plan.refreshes import refresh_of, refresh_state, source_of
 from rw_sql.plan.relations import schema_columns
 from rw_sql.plan.requests import Asking, backfills, job_statuses, lags, metrics, operations
 from rw_sql.plan.rewind_requests import rewind_points
+from rw_sql.syntax import parse_statement, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -442,7 +443,8 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]
         case kind:
             raise SqlError(NOT_SUPPORTED, f"SHOW CREATE {kind} is not supported yet", span=statement.span)
     columns = (("name", "STRING"), ("create_sql", "STRING"))
-    return _plan(statement, columns, [(object_name(statement.name), definition)])
+    # Anew, since an earlier version may have stored it: its canonical text was not that of today in every word.
+    return _plan(statement, columns, [(object_name(statement.name), render(parse_statement(definition)))])
 
 
 def lower_describe(statement: Describe, snapshot: Snapshot) -> Asking[Plan]:

@@ -118,7 +118,7 @@ def test_a_secret_is_taken_over_by_reference() -> None:
     world.run("ALTER SOURCE a SET CONNECTION e")
     before = ingest(world)["a"]
     world.run("ALTER SOURCE a SET CONNECTION NONE")
-    assert "properties.sasl.password = secret pw" in definition(world)
+    assert "properties.sasl.password = SECRET pw" in definition(world)
     assert ingest(world)["a"] == before
     assert [user.name for user in world.snapshot.users_of(_id(world, "pw", "secret"))] == ["a", "e"]
     assert restarted(world.run("ALTER SECRET pw AS 'y'")) == [before.job]
@@ -422,7 +422,7 @@ def test_a_source_of_files_takes_its_store_from_a_connection() -> None:
     }
     assert restarted(world.run("ALTER SOURCE f SET CONNECTION NONE")) == []
     assert "s3.region_name = 'eu', s3.endpoint_url = 'http://minio:9000'" in definition(world, "f")
-    assert "s3.credentials.secret = secret key" in definition(world, "f")
+    assert "s3.credentials.secret = SECRET key" in definition(world, "f")
     assert restarted(world.run("ALTER SOURCE f SET CONNECTION lake")) == []
     assert "connector = 's3', connection = lake, s3.bucket_name = 'b'" in definition(world, "f")
     assert ingest(world)["f"] == before

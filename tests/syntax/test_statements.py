@@ -8,7 +8,9 @@ import pytest
 
 from rw_sql.syntax import parse_script, render
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.parser import Parser
 from rw_sql.syntax.render import RENDERERS
+from rw_sql.syntax.scan import WORD, Token
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:
@@ -26,6 +28,28 @@ def test_canonical_text(script: Path, recorded: Callable[[Path, str], None]) -> 
     again = parse_script(shown)
     assert again == statements
     assert [render(statement) for statement in again] == [render(statement) for statement in statements]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_keywords_of_canonical_text_are_upper_case(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the grammar takes for a keyword, and not for a name, an option's key or a value (true, null, …)."""
+    real = Parser.terminal
+    written: list[str] = []
+
+    def terminal(self: Parser) -> tuple[str, Token]:
+        at = self.at
+        name, token = real(self)
+        if token.kind == WORD and name not in ("NAME", "WORD"):
+            written.extend(each.text for each in self.tokens[at : self.at])
+        return name, token
+
+    statements = parse_script(script.read_text(encoding="utf-8"))
+    monkeypatch.setattr(Parser, "terminal", terminal)
+    for statement in statements:
+        parse_script(render(statement))
+    values = {"true", "false", "null", "default", "on"}
+    assert {word for word in written if word != word.upper()} <= values
+    assert written
 
 
 def test_there_are_enough() -> None:

@@ -59,7 +59,7 @@ def value_text(value: OptionValue | NullValue) -> str:
         case NullValue():
             return "NULL"
         case SecretValue():
-            return f"secret {name_text(value.secret)}" + (" AS FILE" if value.is_file else "")
+            return f"SECRET {name_text(value.secret)}" + (" AS FILE" if value.is_file else "")
         case ConnectionValue():
             return name_text(value.connection)
         case _:
