@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from rw_sql.connectors.spec import ConnectorSpec
 
@@ -310,5 +310,44 @@ class SnapshotReader(Protocol):
         that what its rows come from may be held as long as it lives. An upstream column that is missing, a value that
         does not fit its type and a record that does not decode fail the reading, by now or then: a refresh that cannot
         read everything changes nothing. A row whose key another one has is one of them, whichever comes.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMisfit:
+    """A declared column that an upstream cannot give: what is wrong with it, and what to type against that."""
+
+    column: str
+    message: str
+    hint: str
+    is_missing: bool = False
+
+
+@runtime_checkable
+class ColumnReader(Protocol):
+    """What a SnapshotReader may have besides, where its upstream has columns of types, and values of these."""
+
+    def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
+        """The first of ``columns`` (name → Spark's type) that the upstream cannot give; None where it has them all.
+
+        None also where nobody answers, which a look tells.
+        """
+        ...
+
+    def row_estimate(self, options: Mapping[str, str]) -> int | None:
+        """About how many rows there are; None where that is not known soon. Raises nothing where nobody answers."""
+        ...
+
+    def read_columns(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        misfit: Callable[[str, Column, Mapping[str, Column]], Column],
+    ) -> DataFrame:
+        """As :meth:`SnapshotReader.read_snapshot`; what a value that does not fit fails the reading with is given.
+
+        ``misfit`` makes the text of the error of a column's name, its value as text, and the texts of all columns.
         """
         ...

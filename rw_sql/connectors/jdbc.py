@@ -4,31 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, ColumnMisfit, Upstream
 from rw_sql.connectors.batch_only import BatchOnly
+from rw_sql.connectors.jdbc_types import BYTES, columns_of, comes_out_of
 from rw_sql.connectors.jdbc_url import connect, conninfo, told
 from rw_sql.connectors.spec import check_option_values, load_spec
-from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.errors import INVALID_DEFINITION, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError, near_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from psycopg import Connection
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
+    from rw_sql.connectors.jdbc_types import PostgresColumn
     from rw_sql.connectors.spec import ConnectorSpec
 
-_COLUMNS = """
-SELECT a.attname::text
-FROM pg_catalog.pg_attribute a
-WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attnum
-"""
+    Misfit = Callable[[str, Column, Mapping[str, Column]], Column]
+
 _KIND = "SELECT relkind::text FROM pg_catalog.pg_class WHERE oid = %s::regclass"
 _PAGES = """
 SELECT max(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint)::bigint
 FROM (SELECT %s::regclass::oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(%s::regclass)) t (id)
 """
+_ROWS = """
+SELECT sum(
+    CASE WHEN c.relpages > 0 AND c.reltuples >= 0
+        THEN c.reltuples / c.relpages * pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::bigint
+        ELSE pg_catalog.pg_relation_size(c.oid) / %s::bigint END
+)::bigint
+FROM pg_catalog.pg_class c
+JOIN (SELECT %s::regclass::oid UNION SELECT relid FROM pg_catalog.pg_partition_tree(%s::regclass)) t (id)
+    ON t.id = c.oid
+WHERE c.relkind IN ('r', 'p')
+"""
+_ROW_BYTES = 64
+"""What a row of a table takes that nobody has analyzed: few take less."""
+
 _PLAIN_TABLES = ("r", "p")
 """The kinds of relations whose rows have pages: tables, partitioned or not."""
 
@@ -79,6 +91,16 @@ class JdbcConnector(BatchOnly):
 
         Raises SqlError where the server does not answer, or the table lacks a column.
         """
+        return self.read_columns(spark, options, columns, jdbc_misfit)
+
+    def read_columns(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        misfit: Misfit,
+    ) -> DataFrame:
+        """As :meth:`read_snapshot`; ``misfit`` says of a value that does not fit what it is."""
         import weakref
 
         import psycopg
@@ -94,28 +116,81 @@ class JdbcConnector(BatchOnly):
             held.read_only = True
             snapshot = _one(held, "SELECT pg_catalog.pg_export_snapshot()")
             table = self._quoted(options)
-            self._require_columns(held, options, columns)
+            known = self._require_columns(held, options, columns)
             parts = self._parts(held, options, spark.sparkContext.defaultParallelism)
         except (psycopg.Error, SqlError) as error:
             held.close()
             if isinstance(error, SqlError):
                 raise
             raise SqlError(UPSTREAM_UNREACHABLE, told(error, options)) from error
-        frame = jdbc_reader.read_snapshot(spark, conninfo(options), str(snapshot), table, columns, parts)
+        made = jdbc_reader.Upstream(
+            server=conninfo(options), snapshot=str(snapshot), table=table, columns=known, parts=parts
+        )
+        frame = jdbc_reader.read_snapshot(spark, made, columns, misfit)
         weakref.finalize(frame, held.close)
         return frame
 
+    def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
+        """The first column that the table does not have, or whose values are no values of the declared type."""
+        import psycopg
+
+        try:
+            with connect(options, RESOLVE_TIMEOUT_SECONDS) as connection:
+                there = columns_of(connection, self._quoted(options))
+        except psycopg.Error:
+            return None
+        return self._misfit(options, columns, there)
+
+    def row_estimate(self, options: Mapping[str, str]) -> int | None:
+        """What the server's planner would say of a table, or about as many as its pages hold; None of a view."""
+        import psycopg
+
+        table = self._quoted(options)
+        try:
+            with connect(options, RESOLVE_TIMEOUT_SECONDS) as connection:
+                found = _one(connection, _ROWS, str(_ROW_BYTES), table, table)
+        except psycopg.Error:
+            return None
+        return None if found is None else int(found)
+
+    def _misfit(
+        self, options: Mapping[str, str], columns: Mapping[str, str], there: Mapping[str, PostgresColumn]
+    ) -> ColumnMisfit | None:
+        table = options["table.name"]
+        for column, kind in columns.items():
+            if column not in there:
+                near = near_names(column, there)
+                meant = f'did you mean "{near[0]}"? ' if near else ""
+                return ColumnMisfit(
+                    column=column,
+                    message=f'table {table} has no column "{column}"',
+                    hint=meant + "its columns: " + ", ".join(sorted(there)),
+                    is_missing=True,
+                )
+            if not comes_out_of(kind, there[column]):
+                return ColumnMisfit(
+                    column=column,
+                    message=f'column "{column}" of table {table} is {there[column].name}, '
+                    "whose values are none of the declared type",
+                    hint="declare it CHARACTER VARYING, and CAST it in a generated column or a materialized view; "
+                    "WITH (…, VALIDATE = false) stores it all the same",
+                )
+        return None
+
     def _require_columns(
         self, connection: Connection[Any], options: Mapping[str, str], columns: Mapping[str, str]
-    ) -> None:
-        there = {row[0] for row in connection.execute(_COLUMNS, [self._quoted(options)]).fetchall()}
-        for column in columns:
-            if column not in there:
-                raise SqlError(
-                    UPSTREAM_MISSING,
-                    f'table {options["table.name"]} has no column "{column}"',
-                    hint="its columns: " + ", ".join(sorted(there)),
-                )
+    ) -> dict[str, PostgresColumn]:
+        """The table's columns. Raises SqlError where one is missing, or can only be read as another type."""
+        there = columns_of(connection, self._quoted(options))
+        found = self._misfit(options, columns, there)
+        if found is None:
+            return there
+        if found.is_missing:
+            raise SqlError(UPSTREAM_MISSING, found.message, hint=found.hint)
+        bytes_of = [name for name, kind in columns.items() if kind.upper() == "BINARY" and there[name].family != BYTES]
+        if bytes_of:  # others may have values that fit all the same
+            raise SqlError(INVALID_DEFINITION, found.message, hint=found.hint)
+        return there
 
     def _parts(self, connection: Connection[Any], options: Mapping[str, str], cores: int) -> list[tuple[int, int]]:
         """Ranges of pages that are one each of the parts; one part without a range where rows have no pages."""
@@ -133,6 +208,13 @@ class JdbcConnector(BatchOnly):
     def _quoted(self, options: Mapping[str, str]) -> str:
         parts = (self._schema(options), options["table.name"])
         return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def jdbc_misfit(name: str, text: Column, _texts: Mapping[str, Column]) -> Column:
+    """What is said of a value that does not fit, where nobody knows more of the table."""
+    from pyspark.sql import functions as f
+
+    return f.concat(f.lit(f'column "{name}": '), f.substring(text, 1, 60), f.lit(" is not of the declared type"))
 
 
 def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
+
+    from rw_sql.connectors.jdbc_types import PostgresColumn
 
 _BLOCK_BYTES = 1 << 25
 """How much text is taken apart at once: no row may be longer."""
@@ -107,32 +110,47 @@ def _condition(start: int, end: int) -> str:
     return " WHERE " + " AND ".join(parts) if parts else ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """A table (quoted) as an exported snapshot of a database has it: its columns, and the parts it is read in."""
+
+    server: Mapping[str, str]
+    snapshot: str
+    table: str
+    columns: Mapping[str, PostgresColumn]
+    parts: Sequence[tuple[int, int]]
+
+
 def read_snapshot(
     spark: SparkSession,
-    server: Mapping[str, str],
-    snapshot: str,
-    table: str,
+    upstream: Upstream,
     columns: Mapping[str, str],
-    parts: Sequence[tuple[int, int]],
+    misfit: Callable[[str, Column, Mapping[str, Column]], Column],
 ) -> DataFrame:
-    """The rows of a table (quoted) in these columns, as an exported snapshot of the database has them."""
+    """The rows of a table in these columns. A value that does not fit fails the query with the text that ``misfit``
+    makes of its column, its text and the texts of the row."""
+    from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
     _register(spark)
-    ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+    ddl = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
     types = cast("StructType", StructType.fromDDL(ddl)).fields
-    selected = ", ".join(_selected(field.name, field.dataType) for field in types)
+    selected = ", ".join(_selected(field.name, field.dataType, upstream.columns) for field in types)
     names = [f"c{at}" for at, _ in enumerate(types)]
     given = {
-        "server": _without_password(server),
-        "snapshot": snapshot,
-        "query": f"SELECT {selected} FROM {table}",
+        "server": _without_password(upstream.server),
+        "snapshot": upstream.snapshot,
+        "query": f"SELECT {selected} FROM {upstream.table}",
         "names": names,
-        "parts": [list(part) for part in parts],
+        "parts": [list(part) for part in upstream.parts],
     }
     raw = spark.read.format("rw_sql_jdbc").option("given", json.dumps(given)).load()
+    texts = {field.name: _shown(f.col(name), field.dataType) for name, field in zip(names, types, strict=True)}
     return raw.select(
-        *(_typed(name, field.dataType).alias(field.name) for name, field in zip(names, types, strict=True))
+        *(
+            _typed(f.col(name), field.dataType, misfit(field.name, texts[field.name], texts)).alias(field.name)
+            for name, field in zip(names, types, strict=True)
+        )
     )
 
 
@@ -146,9 +164,9 @@ def _without_password(server: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
-def _selected(name: str, kind: DataType) -> str:
+def _selected(name: str, kind: DataType, known: Mapping[str, PostgresColumn]) -> str:
     """The column as text that :func:`_typed` takes apart."""
-    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, TimestampType
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, NumericType, StructType, TimestampType
 
     column = '"' + name.replace('"', '""') + '"'
     match kind:
@@ -158,24 +176,84 @@ def _selected(name: str, kind: DataType) -> str:
             return f"to_jsonb({column})::text"
         case TimestampType():
             return f"({column}::timestamptz AT TIME ZONE 'UTC')::text || 'Z'"
+        case NumericType() if name in known and known[name].family == "money":
+            return f"{column}::numeric::text"
         case _:
             return f"{column}::text"
 
 
-def _typed(name: str, kind: DataType) -> Column:
-    """The value of a column that came as text. One that does not fit fails the query."""
+def _shown(text: Column, kind: DataType) -> Column:
+    """A value's text as the database shows it."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
+    from pyspark.sql.types import TimestampType
+
+    return f.regexp_replace(text, "Z$", "") if isinstance(kind, TimestampType) else text
+
+
+_ODD_TIMES = '"([0-9]{5,}-[0-9]{2}-[0-9]{2}|[^"]* BC"|-?infinity")'
+"""A date or time inside of JSON that Spark has no value of, or would take for another one."""
+
+
+def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
+    """The value of a column that came as text. One that does not fit fails the query with ``misfit``."""
+    from pyspark.sql import functions as f
+
+    value, fits = _read(text, kind)
+    return value if fits is None else f.when(text.isNull() | fits, value).otherwise(f.raise_error(misfit))
+
+
+def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
+    """The value that a text stands for, and whether it does, where not every text does."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        DateType,
+        DoubleType,
+        FloatType,
+        MapType,
+        StringType,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
 
     match kind:
         case StringType():
-            return f.col(name)
+            return text, None
         case BinaryType():
-            return f.unhex(name)
+            return f.unhex(text), None
         case ArrayType() | MapType() | StructType():
-            return f.from_json(name, kind.simpleString(), {"mode": "FAILFAST"})
-        case _:
-            return f.expr(f"CAST({name} AS {kind.simpleString()})")
+            return _nested(text, kind)
+    value = text.try_cast(kind)
+    fits = value.isNotNull()
+    match kind:
+        case DateType() | TimestampType() | TimestampNTZType():
+            # Spark reads a year before Christ as one after it, and what it writes of years from 10000 on few can read.
+            last = {DateType: "DATE '9999-12-31'", TimestampNTZType: "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"}
+            bound = f.expr(last.get(type(kind), "TIMESTAMP '9999-12-31 23:59:59.999999Z'"))
+            fits = fits & ~text.contains("BC") & (value <= bound)
+        case FloatType() | DoubleType():
+            fits = fits & ((f.abs(value) != float("inf")) | text.contains("nf"))
+    return value, fits
+
+
+def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
+    """A value out of its JSON: inside of an object, because only an object can say that a part of it did not fit."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, BinaryType
+
+    is_bytes = isinstance(kind, ArrayType) and isinstance(kind.elementType, BinaryType)
+    word = "array<string>" if is_bytes else kind.simpleString()
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"}
+    read = f.from_json(f.concat(f.lit('{"v":'), text, f.lit("}")), f"v {word}, c string", options)
+    fits = read.getField("c").isNull()
+    if "date" in word or "timestamp" in word:
+        fits = fits & ~text.rlike(_ODD_TIMES)
+    value = read.getField("v")
+    if is_bytes:  # to_jsonb spells bytes as \\x00ff, where Spark reads base64
+        value = f.transform(value, lambda item: f.unhex(f.substring(item, 3, 2_147_483_647)))
+    return value, fits
 
 
 def _register(spark: SparkSession) -> None:

@@ -100,7 +100,7 @@ def effect_of_change(
         return (yield from effect_on(moved, record, span, is_validated=is_validated, may_move=can_move))
     if isinstance(user, SinkRecord) and isinstance(record, SinkRecord):
         if is_validated:
-            require_target((yield from look_at_sink(moved, record)), record.name, span)
+            require_target((yield from look_at_sink(moved, record)), record.name, span, is_stored=True)
         old = plan_options(snapshot, sink_definition(user.definition))
         new = plan_options(snapshot, sink_definition(record.definition))
         doubt = None

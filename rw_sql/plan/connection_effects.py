@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.connection_kinds import is_of_sources
+from rw_sql.plan.column_checks import require_columns
+from rw_sql.plan.definitions import definition_of
 from rw_sql.plan.lower_source import require_upstream
 from rw_sql.plan.options import shown, source_options
 from rw_sql.plan.plan import SplitPreview
@@ -71,6 +73,8 @@ def effect_on(
     upstream = yield from look(source.connector, options)
     if is_validated:
         require_upstream(upstream, source.name, span)
+        columns = definition_of(source).columns
+        yield from require_columns(source.connector, options, columns, source.name, span, is_stored=True)
     splits: list[SplitPreview] = []
     doubts: dict[str, None] = {}
     for reader in readers_of(moved, source):

@@ -17,7 +17,6 @@ from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
-    INVALID_PROPERTY,
     MISSING_PROPERTY,
     NOT_SUPPORTED,
     UNKNOWN_PROPERTY,
@@ -26,6 +25,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SinkRecord, SourceRecord
+from rw_sql.plan.column_checks import is_validated, require_columns, without_switch
 from rw_sql.plan.connection_effects import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.definitions import connection_definition, definition_of, option_text, sink_definition
 from rw_sql.plan.lower_sink import look_at_sink, require_target, sink_record
@@ -129,14 +129,10 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
     if statement.if_not_exists and snapshot.find("connection", name):
         return nothing(statement, name, f'connection "{name}" already exists')
     require_free_of_kind(snapshot, "connection", statement.name)
-    is_validated = _is_validated(statement)
-    stored = replace(
-        statement,
-        if_not_exists=False,
-        options=tuple(option for option in statement.options if option.key != "validate"),
-    )
+    must_answer = is_validated(statement.options)
+    stored = replace(statement, if_not_exists=False, options=without_switch(statement.options))
     kind, planned = check_connection(snapshot, stored, statement.name.span)
-    if is_validated:
+    if must_answer:
         yield from _require_answer(kind, planned, name, statement.name.span)
     record = _record(snapshot, snapshot.next_id, stored, name, kind)
     change = PutObject(record=record)
@@ -147,17 +143,6 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
         changes=(ObjectChange(object=name, change="CREATED", detail=f"type {kind}"),),
         affected=(record.id,),
     )
-
-
-def _is_validated(statement: CreateConnection) -> bool:
-    """``WITH (…, VALIDATE = false)``: a switch of the statement, not an option of the connection."""
-    for option in statement.options:
-        if option.key == "validate":
-            text = option_text(option.value).lower()
-            if text not in ("true", "false"):
-                raise SqlError(INVALID_PROPERTY, "VALIDATE takes true or false", span=option.value.span)
-            return text == "true"
-    return True
 
 
 def _require_answer(kind: str, planned: PlannedOptions, name: str, span: Span) -> Asking[None]:
@@ -183,6 +168,13 @@ def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
         source = find_source(snapshot, statement.name)
         upstream = yield from look(source.connector, source_options(snapshot, source))
         require_upstream(upstream, source.name, statement.name.span)
+        yield from require_columns(
+            source.connector,
+            source_options(snapshot, source),
+            tuple(replace(column, span=statement.name.span) for column in definition_of(source).columns),
+            source.name,
+            statement.name.span,
+        )
         name = source.name
     elif statement.kind == "CONNECTION":
         record = find_connection(snapshot, statement.name)
@@ -325,7 +317,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         if followed != sink:
             changes.append(PutObject(record=followed))
         if statement.is_validated:
-            require_target((yield from look_at_sink(moved, sink)), sink.name, statement.name.span)
+            require_target((yield from look_at_sink(moved, sink)), sink.name, statement.name.span, is_stored=True)
     if sinks and may_move(spec, differs):
         other = yield from another_target(kind, connection_options(snapshot, current), planned)
         doubts += [f"sink {sink.name}: {other}" for sink in sinks if other]

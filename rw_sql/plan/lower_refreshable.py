@@ -12,6 +12,7 @@ from rw_sql.connectors.registry import connector, connector_names, snapshot_conn
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, NOT_SUPPORTED, UPSTREAM_MISSING, SqlError
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord, TableRecord
 from rw_sql.metastore.refresh_records import RefreshRecord
+from rw_sql.plan.column_checks import require_columns
 from rw_sql.plan.definitions import REFRESH_OPTIONS, connector_of, option_text, primary_key, source_of_table
 from rw_sql.plan.lower_source import require_upstream, source_record
 from rw_sql.plan.options import plan_options
@@ -161,8 +162,12 @@ def lower_create_refreshable(
     snapshot: Snapshot,
     options: RefreshOptions,
     make: Callable[[Snapshot, SourceRecord], Asking[TableRecord]],
+    *,
+    must_fit: bool = True,
 ) -> Asking[Plan]:
-    """The table, its source and its state, IDLE, in one commit. The upstream must answer; nothing of it is read.
+    """The table, its source and its state, IDLE, in one commit. Nothing of the upstream is read.
+
+    With ``must_fit`` the upstream must answer and have the columns, of such types.
 
     ``make`` gives the table's record over the source.
     """
@@ -170,7 +175,10 @@ def lower_create_refreshable(
     name, span = statement.name.last, statement.name.span
     stored = replace(source_of_table(statement), if_not_exists=False)
     kind_name = check_source(snapshot, stored)
-    _require_upstream((yield from look(kind_name, plan_options(snapshot, stored))), name, span)
+    if must_fit:
+        planned = plan_options(snapshot, stored)
+        _require_upstream((yield from look(kind_name, planned)), name, span)
+        yield from require_columns(kind_name, planned, statement.columns, name, span)
     blank = SourceRecord(
         id=snapshot.next_id,
         name=name,

@@ -185,7 +185,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot) -> Asking[Pla
             users.append(user)
         elif isinstance(user, SinkRecord) and _has(sink_options(changed, user), secret):
             target = yield from look_at_sink(changed, user, (record,))
-            require_target(target, user.name, statement.name.span)
+            require_target(target, user.name, statement.name.span, is_stored=True)
             users.append(user)
     detail = f"used by {', '.join(user.name for user in users)}" if users else "nothing uses it yet"
     return _put(statement, snapshot, record, "ALTER SECRET", "ALTERED", detail)

@@ -17,6 +17,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
+from rw_sql.plan.column_checks import is_validated, without_switch
 from rw_sql.plan.definitions import listed_options, option_text, sink_definition
 from rw_sql.plan.delta_inputs import delta_table, only_appended
 from rw_sql.plan.lower_rebuild import require_not_rebuilding
@@ -49,14 +50,16 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
     if statement.if_not_exists and snapshot.find("sink", name):
         return nothing(statement, name, f'sink "{name}" already exists')
     require_free(snapshot, statement.name)
+    must_fit = is_validated(statement.options)
+    written, statement = statement, replace(statement, options=without_switch(statement.options))
     given = yield from _input(statement, snapshot, query_dialect)
     added: list[Change] = [PutObject(record=table) for table in given.new]
     base, snapshot = snapshot, after(snapshot, tuple(added))
     require_not_rebuilding(snapshot, given.inputs, statement.name.span)
     kind_name, shape = check_sink(snapshot, statement, given)
-    options = plan_options(snapshot, statement)
-    target = yield from look_at_target(kind_name, options, shape)
-    require_target(target, name, statement.name.span)
+    if must_fit:
+        target = yield from look_at_target(kind_name, plan_options(snapshot, statement), shape)
+        require_target(target, name, statement.name.span)
     stored = replace(statement, if_not_exists=False)
     starts: list[tuple[int, int]] = []
     if not _has_snapshot(statement):
@@ -96,9 +99,9 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
         )
     answers += [ObjectChange(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]
     return Plan(
-        statement=statement,
+        statement=written,
         steps=steps_of(base, tuple(changes)),
-        operation=Operation(kind="CREATE SINK", statement=render(statement), objects=(name,), changes=tuple(changes)),
+        operation=Operation(kind="CREATE SINK", statement=render(written), objects=(name,), changes=tuple(changes)),
         changes=tuple(answers),
         affected=(record.id,),
     )
@@ -200,8 +203,11 @@ def _has_snapshot(statement: CreateSink) -> bool:
     return True
 
 
-def require_target(target: SinkLook, name: str, span: Span) -> None:
-    """Raises SqlError where the target does not answer, is not there, or cannot take the sink's rows."""
+def require_target(target: SinkLook, name: str, span: Span, *, is_stored: bool = False) -> None:
+    """Raises SqlError where the target does not answer, is not there, or cannot take the sink's rows.
+
+    A sink that is stored may have rows of types that its target might refuse: it is not kept from running by that.
+    """
     if target.error is not None:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
@@ -215,6 +221,8 @@ def require_target(target: SinkLook, name: str, span: Span) -> None:
         )
     if target.misfit is not None:
         raise SqlError(TARGET_UNFIT, f'sink "{name}" cannot be written: {target.misfit}', span=span, hint=target.hint)
+    if target.doubt is not None and not is_stored:
+        raise SqlError(TARGET_UNFIT, f'sink "{name}" cannot be written: {target.doubt}', span=span, hint=target.hint)
 
 
 def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:

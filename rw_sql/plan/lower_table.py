@@ -19,6 +19,7 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.metastore.refresh_records import FINISHING
+from rw_sql.plan.column_checks import is_validated, without_switch
 from rw_sql.plan.definitions import (
     PAUSED_AT_BIRTH,
     has_changes,
@@ -70,11 +71,13 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect
     check_table(statement)
     refreshed = refresh_options(statement)
     if refreshed.is_full:
+        must_fit = is_validated(statement.options)
+        statement = replace(statement, options=without_switch(statement.options))
 
         def make(then: Snapshot, source: SourceRecord) -> Asking[TableRecord]:
             return table_record(then, source, statement, query_dialect)
 
-        return (yield from lower_create_refreshable(statement, snapshot, refreshed, make))
+        return (yield from lower_create_refreshable(statement, snapshot, refreshed, make, must_fit=must_fit))
     source_plan = yield from lower_create_source(source_of_table(statement), snapshot, is_of_table=True)
     if source_plan.operation is None:
         raise TypeError("a new source is an operation")

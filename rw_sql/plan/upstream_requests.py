@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import GroupOffsets, Upstream
+from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
 from rw_sql.connectors.sink_base import SinkLook, SinkShape
 from rw_sql.metastore.records import SecretRecord
 from rw_sql.plan.asking import ask
@@ -77,7 +77,24 @@ class ReadGroupOffsets:
     splits: tuple[str, ...]
 
 
-UpstreamRequest = LookAtUpstream | LookAtTarget | FindOffsetsAt | FindSparseTopics | FindRecordTimes | ReadGroupOffsets
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindColumnMisfit:
+    """The first of ``columns`` (name, Spark's type) that the upstream cannot give, if there is one."""
+
+    connector: str
+    options: PlannedOptions
+    columns: tuple[tuple[str, str], ...]
+
+
+UpstreamRequest = (
+    LookAtUpstream
+    | LookAtTarget
+    | FindOffsetsAt
+    | FindSparseTopics
+    | FindRecordTimes
+    | ReadGroupOffsets
+    | FindColumnMisfit
+)
 
 
 def look(
@@ -101,6 +118,13 @@ def look_at_target(
 ) -> Generator[UpstreamRequest, object, SinkLook]:
     """Asks for a look at a sink's target."""
     return ask(LookAtTarget(connector=connector, options=options, shape=shape, candidates=candidates), SinkLook)
+
+
+def column_misfits(
+    connector: str, options: PlannedOptions, columns: Mapping[str, str]
+) -> Generator[UpstreamRequest, object, tuple[ColumnMisfit, ...]]:
+    """Asks for the first column that the upstream cannot give: none, or one."""
+    return ask(FindColumnMisfit(connector=connector, options=options, columns=tuple(columns.items())), tuple)
 
 
 def offsets_at(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from rw_sql.connectors.base import ColumnReader
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
@@ -38,6 +39,7 @@ from rw_sql.plan.requests import (
 from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints
 from rw_sql.plan.table_requests import LookAtTable
 from rw_sql.plan.upstream_requests import (
+    FindColumnMisfit,
     FindOffsetsAt,
     FindRecordTimes,
     FindSparseTopics,
@@ -116,6 +118,13 @@ class World:
                 options = context.resolve(request.options, self._snapshot)
                 kind = connector(request.connector)
                 return dict(kind.offsets_at(options, request.milliseconds, request.splits))
+            case FindColumnMisfit():
+                options = context.resolve(request.options, self._snapshot)
+                reader = connector(request.connector)
+                if not isinstance(reader, ColumnReader):
+                    return ()
+                misfit = reader.column_misfit(options, dict(request.columns))
+                return () if misfit is None else (misfit,)
             case FindSparseTopics():
                 options = context.resolve(request.options, self._snapshot)
                 return dict(connector(request.connector).sparse_topics(options))

@@ -134,3 +134,47 @@ def test_a_view_is_read_in_one_part_and_a_missing_column_is_named(postgres: Post
         assert caught.value.hint == "its columns: id"
     finally:
         connection.close()
+
+
+@pytest.mark.postgres
+def test_columns_that_a_table_cannot_give_are_found(postgres: PostgresInfo) -> None:
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE DOMAIN {table}_age AS INT; CREATE TYPE {table}_mood AS ENUM ('well')")
+    postgres.run(
+        f"CREATE TABLE {table} (id INT, word TEXT, at TIMESTAMPTZ, b BOOL, raw BYTEA, tags TEXT[], ns INT[], "
+        f"doc JSONB, m MONEY, age {table}_age, mood {table}_mood, u UUID)"
+    )
+    given = options(postgres, table)
+    fitting = {
+        "id": "BIGINT", "word": "STRING", "at": "TIMESTAMP", "b": "BOOLEAN", "raw": "BINARY", "tags": "ARRAY<STRING>",
+        "ns": "ARRAY<ARRAY<DECIMAL(10, 2)>>", "doc": "STRUCT<`a`: INT>", "m": "DECIMAL(20, 2)", "age": "INT",
+        "mood": "STRING", "u": "STRING",
+    }  # fmt: skip
+    assert JDBC.column_misfit(given, fitting) is None
+    missing = JDBC.column_misfit(given, {"id": "INT", "wrod": "STRING"})
+    assert missing is not None
+    assert (missing.column, missing.is_missing) == ("wrod", True)
+    assert missing.hint.startswith('did you mean "word"? its columns: age, at, b, ')
+    for column, kind in (
+        ("word", "INT"), ("word", "DATE"), ("at", "INT"), ("b", "DOUBLE"), ("word", "BINARY"), ("id", "ARRAY<INT>"),
+        ("tags", "ARRAY<INT>"), ("id", "TIMESTAMP_NTZ"), ("raw", "STRUCT<`a`: INT>"), ("age", "DATE"), ("u", "BIGINT"),
+    ):  # fmt: skip
+        misfit = JDBC.column_misfit(given, {column: kind})
+        assert misfit is not None, (column, kind)
+        assert f'column "{column}" of table {table} is ' in misfit.message
+    assert JDBC.column_misfit(given | {"password": "wrong"}, {"wrod": "INT"}) is None
+
+
+@pytest.mark.postgres
+def test_rows_are_estimated_before_and_after_a_table_is_analyzed(postgres: PostgresInfo) -> None:
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {table} (id INT, word TEXT) PARTITION BY RANGE (id)")
+    for low in (0, 10_000):
+        postgres.run(f"CREATE TABLE {table}_{low} PARTITION OF {table} FOR VALUES FROM ({low}) TO ({low + 10_000})")
+    assert JDBC.row_estimate(options(postgres, table)) == 0
+    postgres.run(f"INSERT INTO {table} SELECT i, repeat('x', 20) FROM generate_series(0, 19999) i")
+    assert 10_000 < (JDBC.row_estimate(options(postgres, table)) or 0) < 40_000
+    postgres.run(f"ANALYZE {table}")
+    assert JDBC.row_estimate(options(postgres, table)) == 20_000
+    postgres.run(f"CREATE VIEW {table}_v AS SELECT * FROM {table}")
+    assert JDBC.row_estimate(options(postgres, f"{table}_v")) is None

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
+from rw_sql.connectors.jdbc_reader import _read
 from rw_sql.errors import SqlError
 from rw_sql.runtime.refresh import job as refresh_job
 from rw_sql.runtime.refresh import loading, staging
@@ -198,6 +201,101 @@ def test_a_second_refresh_meanwhile_is_refused_and_a_failed_one_says_why(
     orders.run("ALTER TABLE {t} ALTER COLUMN n TYPE INT USING 7")
     orders.refresh()
     assert session.rows_of("t") == [(1, "a", 7)]
+
+
+@pytest.mark.postgres
+def test_a_value_that_does_not_fit_is_named_with_its_row_and_what_to_type(
+    session: AttachedSession, postgres: PostgresInfo
+) -> None:
+    upstream = Upstream(
+        session,
+        postgres,
+        "a INT, b TEXT, v NUMERIC, cost MONEY, raw BYTEA[], d NUMERIC, span INTERVAL, noon TIME, u UUID, "
+        "PRIMARY KEY (a, b)",
+        "a INT, word VARCHAR FROM b, v NUMERIC(10, 2), cost NUMERIC(20, 2), raw BYTEA[], d DOUBLE, span VARCHAR, "
+        "noon VARCHAR, u VARCHAR, PRIMARY KEY (a, word)",
+    )
+    upstream.run(
+        "INSERT INTO {t} VALUES (1, 'x', 1.5, '1234.5', ARRAY['\\x00ff'::bytea, NULL], 'NaN', '1 year 2 days', "
+        "'24:00', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'), (2, 'y', NULL, NULL, '{}', '-Infinity', NULL, NULL, NULL)"
+    )
+    upstream.refresh()
+    one, two = session.sql("SELECT * FROM t ORDER BY a")
+    assert (one.v, one.cost, [each and bytes(each) for each in one.raw]) == (
+        Decimal("1.50"), Decimal("1234.50"), [b"\0\xff", None],
+    )  # fmt: skip
+    assert (str(one.d), two.d, two.raw) == ("nan", float("-inf"), [])
+    assert (one.span, one.noon, one.u) == ("1 year 2 days", "24:00:00", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")
+    upstream.run("INSERT INTO {t} VALUES (3, 'z', 'NaN')")
+    session.sql("REFRESH TABLE t")
+    (notice,) = session.sql("WAIT TABLE t")
+    assert notice.detail == (
+        'the refresh came to nothing: column "v" of row (a = 3, word = z): NaN is not of type NUMERIC(10, 2): '
+        "DROP TABLE t, and create it with v DOUBLE PRECISION there, as SHOW CREATE TABLE t shows it; "
+        "or mend the row upstream"
+    )
+    assert len(session.rows_of("t")) == 2
+    with pytest.raises(SqlError, match=f'column "raw" of table {upstream.name} is bytea\\[\\]') as caught:
+        session.sql(
+            f"CREATE TABLE other (a INT PRIMARY KEY, raw INT[]) WITH (connector = 'jdbc', connection = pg, "
+            f"table.name = '{upstream.name}', refresh_mode = 'FULL_RELOAD')"
+        )
+    assert caught.value.code == "RW212"
+
+
+def test_texts_of_postgres_are_read_exactly_or_not_at_all(spark: SparkSession) -> None:
+    good = [
+        ("DECIMAL(10,2)", "1.50", Decimal("1.50")), ("DOUBLE", "Infinity", float("inf")), ("FLOAT", "1.5", 1.5),
+        ("DATE", "0001-01-01", date(1, 1, 1)), ("DATE", "9999-12-31", date(9999, 12, 31)),
+        ("TIMESTAMP_NTZ", "9999-12-31 23:59:59.999999", datetime(9999, 12, 31, 23, 59, 59, 999999)),
+        ("BOOLEAN", "true", True), ("BIGINT", "-9223372036854775808", -(2**63)),
+        ("ARRAY<INT>", "[1, null, 3]", [1, None, 3]), ("ARRAY<ARRAY<INT>>", "[[1, 2], [3, null]]", [[1, 2], [3, None]]),
+        ("ARRAY<DECIMAL(38,10)>", "[12345678901234567890.0123456789]", [Decimal("12345678901234567890.0123456789")]),
+        ("ARRAY<DATE>", '["2024-02-29", null]', [date(2024, 2, 29), None]), ("STRUCT<a: INT>", "null", None),
+    ]  # fmt: skip
+    bad = [
+        ("DECIMAL(10,2)", "NaN"), ("DECIMAL(10,2)", "-Infinity"), ("DECIMAL(10,2)", "123456789012.5"), ("INT", "NaN"),
+        ("INT", "3000000000"), ("INT", "12x"), ("FLOAT", "1e300"), ("DOUBLE", "1e400"), ("BOOLEAN", "perhaps"),
+        ("DATE", "infinity"), ("DATE", "0044-03-15 BC"), ("DATE", "12024-03-15"), ("DATE", "2024-02-30"),
+        ("TIMESTAMP_NTZ", "-infinity"), ("TIMESTAMP_NTZ", "0044-03-15 00:00:00 BC"),
+        ("TIMESTAMP_NTZ", "12024-03-15 00:00:00"), ("TIMESTAMP", "infinityZ"), ("TIMESTAMP", "0044-03-15 00:00:00 BCZ"),
+        ("TIMESTAMP", "10000-01-01 00:00:00Z"), ("TIMESTAMP", "294276-12-31 23:59:59Z"),
+        ("ARRAY<INT>", "[[1, 2], [3, 4]]"), ("ARRAY<DECIMAL(10,2)>", "[12345678901234.5]"),
+        ("ARRAY<DECIMAL(10,2)>", '["NaN"]'), ("ARRAY<DATE>", '["0044-03-15 BC"]'), ("ARRAY<DATE>", '["12024-03-15"]'),
+        ("ARRAY<TIMESTAMP_NTZ>", '["infinity"]'), ("STRUCT<a: INT, b: DATE>", '{"a": "x"}'),
+    ]  # fmt: skip
+
+    texts = {f"c{at}": each[1] for at, each in enumerate([*good, *bad])}
+    frame = spark.createDataFrame([tuple(texts.values())], list(texts))
+    kinds = [StructType.fromDDL(f"v {each[0]}").fields[0].dataType for each in (*good, *bad)]
+    read = [_read(f.col(name), kind) for name, kind in zip(texts, kinds, strict=True)]
+    values = [value.alias(f"v{at}") for at, (value, _) in enumerate(read[: len(good)])]
+    fits = [f.coalesce(fit, f.lit(False)).alias(f"f{at}") for at, (_, fit) in enumerate(read) if fit is not None]
+    (row,) = frame.select(*values, *fits).collect()
+    assert [row[f"v{at}"] for at in range(len(good))] == [value for _, _, value in good]
+    assert [row[f"f{at}"] for at in range(len(texts))] == [True] * len(good) + [False] * len(bad)
+
+
+@pytest.mark.postgres
+def test_a_first_refresh_is_spread_by_what_the_upstream_holds(
+    session: AttachedSession, orders: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is empty then: by its own rows a whole upstream would be compared in two partitions."""
+    monkeypatch.setattr(loading, "_PARTITION_ROWS", 100)
+    met: list[str | None] = []
+    real = loading.changed_rows
+
+    def changed(fresh: Any, table: Any, keys: Any) -> Any:
+        met.append(fresh.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+        return real(fresh, table, keys)
+
+    monkeypatch.setattr(loading, "changed_rows", changed)
+    orders.refresh()
+    orders.run("INSERT INTO {t} SELECT i, 'w', i FROM generate_series(1, 1000) i")
+    orders.run("ANALYZE {t}")
+    orders.refresh()
+    assert met == ["2", "12"]
+    assert len(session.rows_of("t")) == 1000
 
 
 def test_json_files_tell_times_as_they_do_to_a_source(session: AttachedSession, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka import topics_of
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink_base import SinkLook
@@ -54,6 +54,7 @@ from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints, RewindLo
 from rw_sql.plan.steps import after
 from rw_sql.plan.table_requests import LookAtTable, TableLook
 from rw_sql.plan.upstream_requests import (
+    FindColumnMisfit,
     FindOffsetsAt,
     FindRecordTimes,
     FindSparseTopics,
@@ -88,7 +89,8 @@ class CannedWorld:
 
     ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have moved on; others are the
     catalog's. ``pieces`` are what a log holds, ``run_number`` is the run that reads on, ``reader_epoch`` that of the
-    oldest run that may still commit. ``target`` is what a look at a sink's target finds. ``analysis`` is what
+    oldest run that may still commit. ``target`` is what a look at a sink's target finds,
+    ``misfits`` are the columns that a table of PostgreSQL cannot give. ``analysis`` is what
     Spark makes of every query, ``analyze`` of each. ``tables`` are the user's own. ``asked`` are the requests so far.
     """
 
@@ -120,6 +122,7 @@ class CannedWorld:
     tables: dict[str, TableLook] = field(default_factory=dict)
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
+    misfits: tuple[ColumnMisfit, ...] = ()
     points: tuple[RewindPoint, ...] = ()
     rewind_look: RewindLook = field(default_factory=lambda: RewindLook(tables=()))
     asked: list[Request] = field(default_factory=list)
@@ -258,6 +261,8 @@ class CannedWorld:
                 return True
             case FindOffsetsAt(splits=splits):
                 return {split: self.times[split] for split in splits}
+            case FindColumnMisfit(columns=columns):
+                return tuple(misfit for misfit in self.misfits if misfit.column in dict(columns))
             case FindSparseTopics(connector="posix_fs" | "delta"):
                 return connector(request.connector).sparse_topics(visible(request.options))
             case FindSparseTopics():

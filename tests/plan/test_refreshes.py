@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rw_sql.connectors.base import ColumnMisfit
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import Operation, PutObject
@@ -25,6 +26,7 @@ from rw_sql.plan.refreshes import (
     staged,
     triggered,
 )
+from rw_sql.plan.upstream_requests import FindColumnMisfit, LookAtUpstream
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
 from tests.plan.canned import CannedWorld, create_source, refusals, refused
@@ -182,6 +184,35 @@ def test_what_cannot_be_refreshed_is_not_made(text: str, message: str) -> None:
 
     names = ", ".join(snapshot_connector_names())
     assert refused(tables_world(), text).message == message.replace("{names}", names)
+
+
+def test_columns_that_the_upstream_cannot_give_are_refused_before_anything_is_stored() -> None:
+    world = tables_world()
+    world.misfits = (
+        ColumnMisfit(
+            column="nmae", message='table orders has no column "nmae"', hint="its columns: id", is_missing=True
+        ),
+        ColumnMisfit(column="n", message="column n is text", hint="declare it CHARACTER VARYING"),
+    )
+    missing = create_refreshable(columns="id INT PRIMARY KEY, name VARCHAR FROM nmae")
+    error = refused(world, missing)
+    assert (error.code, error.message) == (
+        "RW205", 'column "name" of table "t" cannot be read: table orders has no column "nmae"',
+    )  # fmt: skip
+    assert error.column == len("CREATE TABLE t (id INT PRIMARY KEY, ") + 1
+    assert refused(world, create_refreshable(columns="id INT PRIMARY KEY, n INT")).code == "RW212"
+    # A generated column is read from nowhere, and VALIDATE = false looks nowhere.
+    world.run(create_refreshable(columns="id INT PRIMARY KEY, n INT AS id + 1"))
+    world.asked.clear()
+    world.run(create_refreshable("VALIDATE = false", columns="id INT PRIMARY KEY, n INT", name="u"))
+    assert not any(isinstance(each, LookAtUpstream | FindColumnMisfit) for each in world.asked)
+    assert "validate" not in table(world, "u").definition.lower()
+    assert refused(world, create_refreshable("VALIDATE = 'maybe'", name="w")).message == "VALIDATE takes true or false"
+    # What is stored is not held back by types: its values have fitted so far.
+    world.run("ALTER TABLE u CONNECTOR WITH (partition.num = 2)")
+    assert refused(world, "VALIDATE SOURCE u").code == "RW212"
+    world.misfits = (ColumnMisfit(column="n", message="no column n", hint="…", is_missing=True),)
+    assert refused(world, "ALTER TABLE u CONNECTOR WITH (partition.num = 3)").code == "RW205"
 
 
 def test_streaming_is_what_a_table_is_by_itself() -> None:

@@ -253,6 +253,27 @@ def test_validate_looks_at_the_target_again() -> None:
     assert refused(world, "VALIDATE SINK k").code == "RW401"
 
 
+def test_types_that_the_target_may_refuse_hold_back_a_new_sink_only() -> None:
+    world = sink_world()
+    to_postgres = (
+        "CREATE SINK k FROM v WITH (connector = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', table.name = 't', "
+        "type = 'append-only')"
+    )
+    world.target = SinkLook(doubt='column "id" of table public.t is date', hint="CAST it")
+    error = refused(world, to_postgres)
+    assert (error.code, error.message, error.hint) == (
+        "RW413", 'sink "k" cannot be written: column "id" of table public.t is date', "CAST it",
+    )  # fmt: skip
+    world.asked.clear()
+    world.run(to_postgres.replace("type =", "VALIDATE = false, type ="))
+    assert not any(isinstance(request, LookAtTarget) for request in world.asked)
+    assert "validate" not in sink(world).definition.lower()
+    world.run("ALTER SINK k CONNECTOR WITH (user = 'other', on_error = 'replace')")
+    assert refused(world, "VALIDATE SINK k").code == "RW413"
+    world.target = SinkLook(misfit="it is another table")
+    assert refused(world, "ALTER SINK k CONNECTOR WITH (user = 'me')").code == "RW413"
+
+
 def test_describe_tells_columns_and_keys() -> None:
     world = sink_world()
     world.run(to_kafka("k", "FROM keyed", form="FORMAT UPSERT ENCODE JSON"))

@@ -362,6 +362,7 @@ _TELLING = (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledE
 def _reason(error: Exception, options: Mapping[str, str]) -> str:
     """What an exception says, in one line and without any secret of these options."""
     said = cause_line(str(error))
+    said = said.removeprefix("[USER_RAISED_EXCEPTION] ").removesuffix(" SQLSTATE: P0001")
     reason = said if said and isinstance(error, _TELLING) else f"{type(error).__name__}: {said}".rstrip(": ")
     for value in options.values():
         if isinstance(value, SecretText) and value:

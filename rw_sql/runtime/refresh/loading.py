@@ -15,15 +15,17 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from rw_sql.connectors.base import ColumnReader
 from rw_sql.plan.definitions import encode_options, field_of, option_text, table_definition
 from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.change_formats.values import TEMPORAL, misfit, value_of
 from rw_sql.runtime.decode import json_rules
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
-from rw_sql.syntax import spark_type
+from rw_sql.syntax import canonical_type, spark_type
+from rw_sql.syntax.names import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,6 +47,10 @@ _SETTINGS = {
     # A value that does not fit is an error and no null, whatever the session's owner prefers.
     "spark.sql.ansi.enabled": "true",
 }
+
+_NUMBERS = ("NUMERIC", "SMALLINT", "INT", "BIGINT")
+_NO_NUMBER = "^(NaN|-?Infinity)$"
+"""What DOUBLE PRECISION has and these have not."""
 
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._=-]+")
 _PARTITION_ROWS = 250_000
@@ -74,13 +80,16 @@ def load(
     }
     columns = {field_of(c): "STRING" if c.name in as_text else spark_type(c.data_type) for c in given}
     # Held until all is read: with it goes what its reader holds of the upstream.
-    upstream = reader.read_snapshot(
-        spark,
-        options,
-        columns,
-        encode="NATIVE" if encode is None else encode.encode,
-        encode_options={} if encode is None else {option.key: option_text(option.value) for option in encode.options},
-    )
+    if isinstance(reader, ColumnReader):
+        upstream = reader.read_columns(spark, options, columns, _misfit_of(table.name, given, staging.keys))
+    else:
+        upstream = reader.read_snapshot(
+            spark,
+            options,
+            columns,
+            encode="NATIVE" if encode is None else encode.encode,
+            encode_options={} if encode is None else {each.key: option_text(each.value) for each in encode.options},
+        )
     snapshot = upstream.select(*(f.col(f"`{field_of(c)}`").alias(c.name) for c in given))
     if as_text:
         rules = json_rules(encode_options(statement))
@@ -89,7 +98,7 @@ def load(
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
     rows = _rows_of(output.table)
-    spark.conf.set("spark.sql.shuffle.partitions", str(min(_MOST_PARTITIONS, 2 + rows // _PARTITION_ROWS)))
+    spark.conf.set("spark.sql.shuffle.partitions", str(_partitions(spark, reader, options, rows)))
     known = stored_rows(spark, output, table.schema).select(*(f"`{name}`" for name in fresh.columns))
     if 0 < rows <= QUICK_ROWS:
         with held(quickly_changed_rows(fresh, known, staging.keys)) as (changes, number):
@@ -97,6 +106,49 @@ def load(
                 return staging.write(changes, number, rows)
     with held(changed_rows(fresh, known if rows else None, staging.keys)) as (changes, number):
         return staging.write(changes, number, rows)
+
+
+def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:
+    """In how many partitions upstream and table are compared, which has so many rows now: none before it was loaded."""
+    there = reader.row_estimate(options) if isinstance(reader, ColumnReader) else None
+    if there is None and not rows:
+        return min(_MOST_PARTITIONS, max(2, spark.sparkContext.defaultParallelism))
+    return min(_MOST_PARTITIONS, 2 + max(rows, there or 0) // _PARTITION_ROWS)
+
+
+def _misfit_of(
+    table: str, columns: Sequence[ColumnDefinition], keys: Sequence[str]
+) -> Callable[[str, Column, Mapping[str, Column]], Column]:
+    """What is said of a value of an upstream that does not fit: its column, its row's key, and what to type."""
+    by_field = {field_of(column): column for column in columns}
+    shown_keys = [column for column in columns if column.name in keys] or list(columns[:1])
+
+    def misfit(field: str, text: Column, texts: Mapping[str, Column]) -> Column:
+        column = by_field[field]
+        is_number = column.data_type.name in _NUMBERS
+        key = [
+            part
+            for at, each in enumerate(shown_keys)
+            for part in (
+                f.lit(f"{', ' if at else ''}{each.name} = "),
+                f.substring(f.coalesce(texts[field_of(each)], f.lit("NULL")), 1, 60),
+            )
+        ]
+        wider = f.when(text.rlike(_NO_NUMBER) & f.lit(is_number), "DOUBLE PRECISION").otherwise("CHARACTER VARYING")
+        return f.concat(
+            f.lit(f'column "{column.name}" of row ('),
+            *key,
+            f.lit("): "),
+            f.substring(text, 1, 60),
+            f.lit(
+                f" is not of type {canonical_type(column.data_type)}: DROP TABLE {quoted(table)}, and create it with "
+            ),
+            f.lit(f"{quoted(column.name)} "),
+            wider,
+            f.lit(f" there, as SHOW CREATE TABLE {quoted(table)} shows it; or mend the row upstream"),
+        )
+
+    return misfit
 
 
 def _moment(column: ColumnDefinition, rules: ValueRules) -> Column:
