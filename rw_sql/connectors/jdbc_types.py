@@ -25,6 +25,8 @@ ORDER BY a.attnum
 
 BOOLEAN, WHOLE, NUMERIC, FLOAT, MONEY, TEXT, BYTES = "boolean", "whole", "numeric", "float", "money", "text", "bytes"
 DATE, TIMESTAMP, JSON, ARRAY, COMPOSITE, OTHER = "date", "timestamp", "json", "array", "composite", "other"
+UNKNOWN = "unknown"
+"""The family of a domain over a domain: what goes into it is not looked for any deeper."""
 
 _FAMILIES = {
     "bool": BOOLEAN,
@@ -38,6 +40,7 @@ _FAMILIES = {
     **dict.fromkeys(("timestamp", "timestamptz"), TIMESTAMP),
     **dict.fromkeys(("json", "jsonb", "hstore"), JSON),
 }
+_KINDS = {"c": COMPOSITE, "d": UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ def columns_of(connection: Connection[Any], table: str) -> dict[str, PostgresCol
     return {
         name: PostgresColumn(
             name=spelled,
-            family=ARRAY if element is not None else COMPOSITE if kind == "c" else _FAMILIES.get(base, OTHER),
+            family=ARRAY if element is not None else _KINDS.get(kind) or _FAMILIES.get(base, OTHER),
             element=None if element is None else _FAMILIES.get(element, OTHER),
             is_needed=is_needed,
             is_generated=is_generated,
@@ -86,7 +89,7 @@ def fits_into(kind: Any, column: PostgresColumn) -> bool:
     """Whether a column takes values of a type (Spark's, as its JSON has it), as far as no value says otherwise."""
     if isinstance(kind, str):
         return _word_fits(kind, column.family)
-    if kind["type"] == "udt":
+    if column.family == UNKNOWN or kind["type"] == "udt":
         return True
     inner = kind.get("elementType")
     if inner is None or not isinstance(inner, str):  # it is written as JSON
@@ -100,7 +103,7 @@ def _word_fits(word: str, family: str) -> bool:
     if family == WHOLE and word.startswith("decimal(") and word.endswith(",0)"):
         return True
     families = _INTO.get("decimal" if word.startswith("decimal") else word)
-    return families is None or family in families
+    return families is None or family == UNKNOWN or family in families
 
 
 _NUMBERS = (WHOLE, NUMERIC, FLOAT, MONEY)
@@ -126,7 +129,7 @@ def comes_out_of(kind: str, column: PostgresColumn) -> bool:
         families = _OUT_OF.get(_word(text))
         return families is None or column.element in (None, OTHER) or column.element in families
     families = _OUT_OF.get(_word(text))
-    return families is None or column.family in families
+    return families is None or column.family == UNKNOWN or column.family in families
 
 
 def _word(text: str) -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.05
 _POLL_EVERY = 1000
 _CLIENT_LIMIT = "properties.message.max.bytes"
-_CLIENT_LIMIT_DEFAULT = 1_000_000
+_CLIENT_LIMIT_DEFAULT, _CLIENT_LIMIT_MOST = 1_000_000, 1_000_000_000
 """librdkafka's own."""
 
 _Record = tuple[bytes | None, bytes | None]
@@ -202,7 +202,7 @@ class KafkaWriter:
         """Raises RefusedRowsError for records that the client itself does not take."""
         large = {index: size for index, record in made if (size := _size(record)) > self._limit}
         if large:
-            hint = f"{_CLIENT_LIMIT} = '{2 * max(large.values())}'"
+            hint = f"{_CLIENT_LIMIT} = '{min(2 * max(large.values()), _CLIENT_LIMIT_MOST)}'"
             raise RefusedRowsError(
                 [
                     Refusal(

@@ -15,6 +15,7 @@ from deltalake.schema import PrimitiveType
 
 from rw_sql.connectors.sink_base import OP
 from rw_sql.metastore.table import create_table
+from rw_sql.runtime.output import STATISTICS
 from rw_sql.syntax.names import quoted
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _value_text(rows: pa.Table, name: str, index: int) -> str:
     try:
         told: Any = value.as_py()
     except (ValueError, OverflowError):  # a date or time of a year that Python does not have
-        told = str(value)
+        told = value.cast(pa.string()).as_py()
     text = "NULL" if told is None else repr(told) if isinstance(told, str) else str(told)
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
@@ -83,7 +84,7 @@ class RejectedRows:
     @staticmethod
     def open(path: str, shape: SinkShape) -> RejectedRows:
         """Opens the table, making it if it is not there."""
-        create_table(path, rejected_schema(shape), {})
+        make_rejected(path, shape)
         return RejectedRows(path=path, shape=shape, total=rejected_count(path))
 
     def begin(self) -> None:
@@ -113,6 +114,12 @@ class RejectedRows:
             BATCH: pa.array([batch] * len(told), pa.int64()),
         }
         return pa.table(columns).cast(pa.schema(rejected_schema(self.shape).to_arrow()))
+
+
+def make_rejected(path: str, shape: SinkShape) -> None:
+    """Makes the table unless it is there."""
+    # Of no other column: what is refused may be a value of which delta-rs cannot read the statistics again.
+    create_table(path, rejected_schema(shape), {STATISTICS: BATCH})
 
 
 def rejected_schema(shape: SinkShape) -> Schema:

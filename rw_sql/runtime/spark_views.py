@@ -12,12 +12,11 @@ from weakref import WeakKeyDictionary
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
-from rw_sql.metastore.table import create_table
 from rw_sql.plan.lower_sink import shape_in_catalog
 from rw_sql.plan.relations import schema_columns, stored_columns
 from rw_sql.plan.spark_changes import catalog_refusal, change_refusal, found_object
 from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
-from rw_sql.runtime.rejected import REJECTED, rejected_schema
+from rw_sql.runtime.rejected import REJECTED, make_rejected
 from rw_sql.runtime.spark_sessions import plain_sql
 from rw_sql.syntax.names import quoted_for_spark
 from rw_sql.syntax.spark_changes import DROP_DATABASE, changed_names
@@ -158,7 +157,7 @@ class SparkViews:
             if name not in self._rejected and self._spark.catalog.tableExists(f"`{name}`"):
                 continue
             path = self._context.warehouse.rejected(*table)
-            create_table(path, rejected_schema(shape_in_catalog(sink)), {})
+            make_rejected(path, shape_in_catalog(sink))
             plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS SELECT * FROM delta.`{path}`")
             self._rejected[name] = table
 

@@ -158,8 +158,9 @@ def test_the_look_tells_what_does_not_fit(postgres: PostgresInfo, table: str) ->
 def test_the_look_tells_types_that_do_not_fit_and_names_that_are_near(postgres: PostgresInfo) -> None:
     name = f"t_{uuid.uuid4().hex[:8]}"
     postgres.run(
+        f"CREATE DOMAIN {name}_years AS INT; CREATE DOMAIN {name}_age AS {name}_years CHECK (value < 200);"
         f"CREATE TABLE {name} (ids INT, at TIMESTAMPTZ, n NUMERIC, b BOOL, raw BYTEA, tags TEXT[], doc JSONB, u UUID, "
-        f"g INT GENERATED ALWAYS AS (ids + 1) STORED)"
+        f"g INT GENERATED ALWAYS AS (ids + 1) STORED, age {name}_age)"
     )
     given = options(postgres, name)
 
@@ -187,6 +188,7 @@ def test_the_look_tells_types_that_do_not_fit_and_names_that_are_near(postgres: 
     for column, kind in (
         ("ids", "long"), ("ids", "decimal(10,0)"), ("at", "date"), ("at", "timestamp_ntz"), ("n", "double"),
         ("b", "boolean"), ("raw", "binary"), ("tags", array), ("doc", struct), ("doc", "string"), ("u", "string"),
+        ("age", "integer"),
     ):  # fmt: skip
         assert look(column, kind) == (None, None), (column, kind)
 
