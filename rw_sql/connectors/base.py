@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.spec import ConnectorSpec
 
+EXACTLY, AT_MOST = "exactly", "at most"
+"""What a stretch of offsets says of its records, where it says anything: as many as it is long, or no more."""
+
 RESOLVE_TIMEOUT_SECONDS = 8.0
 """How long validation and discovery may wait for an upstream before they call it unreachable."""
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.base import EXACTLY, RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.spec import check_option_values, load_spec
 from rw_sql.errors import UNKNOWN_SPLIT, SqlError
@@ -30,6 +30,7 @@ class DatagenConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
     other_targets = "TO EARLIEST, TO OFFSET or TO TIMESTAMP"
+    offsets_count = EXACTLY
 
     @property
     def spec(self) -> ConnectorSpec:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors import kafka_properties, kafka_reader, kafka_secrets
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.base import AT_MOST, RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import (
@@ -35,6 +35,9 @@ _TIMES_SECONDS = 2.0
 
 class KafkaConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
+
+    # Compaction takes records away, and the ends of transactions have offsets too.
+    offsets_count = AT_MOST
 
     @property
     def spec(self) -> ConnectorSpec:

@@ -22,10 +22,13 @@ _MODE = "scan.startup.mode"
 class PlainConnector(ABC):
     """See :class:`rw_sql.connectors.base.Connector` for what each method promises.
 
-    ``other_targets`` are those of INJECT that it understands besides VALUES, as a hint names them.
+    ``other_targets`` are those of INJECT that it understands besides VALUES, as a hint names them. ``offsets_count`` is
+    EXACTLY where each offset is one record, AT_MOST where some are none, and None where offsets are no count: a batch
+    is compared with it before it is committed.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
+    offsets_count: str | None = None
 
     @property
     @abstractmethod

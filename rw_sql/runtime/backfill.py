@@ -26,7 +26,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.plan.definitions import definition_of
+from rw_sql.plan.definitions import definition_of, has_changes
 from rw_sql.plan.history import History, next_chunk, plan_portions
 from rw_sql.plan.ranges import total
 from rw_sql.plan.splits import OK, identity_status
@@ -43,6 +43,7 @@ from rw_sql.runtime.output import FencedError
 from rw_sql.runtime.pace import Throttle
 from rw_sql.runtime.progress import committed_versions
 from rw_sql.runtime.read_ranges import held_log
+from rw_sql.runtime.row_counts import Expected, at_most, expected_of
 from rw_sql.runtime.straight import StraightTable
 from rw_sql.runtime.upstream_records import has_small_batches, offsets_per_record, read_records
 
@@ -348,7 +349,8 @@ class _Filling:
         if planned.from_log:
             chunk = next_chunk(planned.from_log, (LOG_CHUNK_RECORDS if limit is None else limit) * self._unit)
             rows = self._from_log(spark, chunk, version)
-            self._append(table, rows, chunk, {}, limit)
+            # Records that did not decode are left out.
+            self._append(table, rows, chunk, {}, limit, at_most(self._expected(chunk)))
             return True
         portions = planned.from_upstream
         if isinstance(self.kind, RangedConnector):
@@ -364,7 +366,8 @@ class _Filling:
             self.watch = self.kind.watch(options)
         try:
             rows = self._from_upstream(spark, options, chunk)
-            self._append(table, rows, chunk, {portion.split: self._life(portion.split) for portion in chunk}, limit)
+            lives = {portion.split: self._life(portion.split) for portion in chunk}
+            self._append(table, rows, chunk, lives, limit, self._expected(chunk))
         except (PySparkException, Py4JError):
             # What it says is the client's; what became of the records is a look's to say.
             if not self.backfill.stopping.is_set():
@@ -380,6 +383,7 @@ class _Filling:
         chunk: tuple[Portion, ...],
         lives: Mapping[str, Life],
         limit: int | None,
+        expected: Expected,
     ) -> None:
         if limit is not None:
             if self.backfill.throttle is None or self.backfill.throttle.per_second != limit:
@@ -388,7 +392,12 @@ class _Filling:
             if not self.backfill.throttle.take(-(-offsets // self._unit)):
                 return
         if not self.backfill.stopping.is_set():
-            table.append(rows, chunk, lives, is_small=has_small_batches(self.kind))
+            table.append(rows, chunk, lives, is_small=has_small_batches(self.kind), expected=expected)
+
+    def _expected(self, chunk: tuple[Portion, ...]) -> Expected:
+        """What the offsets of a chunk say of its rows."""
+        ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
+        return expected_of(self.kind, ranges, is_row_by_row=not has_changes(definition_of(self.source)))
 
     @property
     def _unit(self) -> int:

@@ -206,6 +206,20 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
     return rows
 
 
+def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
+    """How many rows a commit adds in which a column is NULL; None where its statistics do not say."""
+    rows = 0
+    for action in actions:
+        add = action.get("add")
+        if add is None or not add.get("dataChange", True):
+            continue
+        nulls = json.loads(add.get("stats") or "{}").get("nullCount", {}).get(column)
+        if nulls is None:
+            return None
+        rows += int(nulls)
+    return rows
+
+
 def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
     """How many rows a commit adds as new data; with a ``column``, those in which it is not null.
 

@@ -17,6 +17,7 @@ from rw_sql.runtime.decode import ERROR
 from rw_sql.runtime.delta_log import job_commits, latest_version
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.output import SMALL_ROWS, JobOutput, as_stored
+from rw_sql.runtime.row_counts import ANY, Expected, RowCount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,16 +91,24 @@ class HistoryTable:
         )
 
     def append(
-        self, rows: DataFrame, chunk: tuple[Portion, ...], lives: Mapping[str, Life], *, is_small: bool = True
+        self,
+        rows: DataFrame,
+        chunk: tuple[Portion, ...],
+        lives: Mapping[str, Life],
+        *,
+        is_small: bool = True,
+        expected: Expected = ANY,
     ) -> None:
         """Adds the rows of a chunk. ``lives`` are those that it was read in upstream; empty where the log had it."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")
         if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
-            self.output.append_rows(as_stored(rows.toArrow(), self.schema), self.batch, ranges)
+            small = as_stored(rows.toArrow(), self.schema)
+            expected.require(RowCount(written=small.num_rows))
+            self.output.append_rows(small, self.batch, ranges)
         else:
-            self.output.append_frame(rows, self.batch, ranges)
+            self.output.append_frame(rows, self.batch, ranges, expected=expected)
         fault("history.after_append")
         self.batch += 1
         for split, (start, end) in ranges.items():

@@ -13,7 +13,7 @@ from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.facts import NotedPosition
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.definitions import source_definition
+from rw_sql.plan.definitions import has_changes, source_definition
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.splits import OK, split_status
 from rw_sql.runtime.decode import BUCKET, Decoder, log_schema, log_statistics
@@ -28,6 +28,8 @@ from rw_sql.runtime.prepared import Prepared
 from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.readable import require_readable, still_asked
+from rw_sql.runtime.row_counts import RowCount, expected_of
+from rw_sql.runtime.shared_folder import require_shared
 from rw_sql.runtime.upstream_records import has_small_batches, offsets_per_record, read_records
 
 if TYPE_CHECKING:
@@ -136,6 +138,7 @@ class Ingest:
         snapshot, source, upstream = prepared.snapshot, prepared.source, prepared.upstream
         opening, pace = prepared.opening, prepared.pace
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
+        require_shared(context.warehouse, context.sessions.spark)
         fault("ingest.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
@@ -221,7 +224,7 @@ class Ingest:
             raise FencedError(f"{self.spec.job} was stopped")
         with self.gate:
             statement = source_definition(self.spec.definition)
-            records = self._fetched(frame, ranges, expected)
+            records, read = self._fetched(frame, ranges, expected)
             if isinstance(self.kind, RangedConnector):
                 lives = {split: self.output.lives[split][1] for split in moved}
                 records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
@@ -231,6 +234,9 @@ class Ingest:
             fault("ingest.in_batch")
             is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
             small = as_stored(rows.toArrow(), self.schema) if is_small else None
+            due = expected_of(self.kind, moved, is_row_by_row=not has_changes(statement))
+            if small is not None:
+                due.require(RowCount(written=small.num_rows, read=read))
             self._require_same_incarnation()
             with self.lock:
                 if self.is_stopped:
@@ -238,18 +244,23 @@ class Ingest:
                 if small is not None:
                     self.output.append_rows(small, batch, ranges)
                 else:
-                    self.output.append_frame(rows, batch, ranges, partition={BUCKET: bucket})
+                    self.output.append_frame(rows, batch, ranges, partition={BUCKET: bucket}, expected=due)
                 self.positions.update((split, end) for split, (_, end) in ranges.items())
                 self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
 
-    def _fetched(self, frame: DataFrame, ranges: Mapping[str, tuple[int, int]], expected: int) -> DataFrame:
-        """A small batch's records as they were fetched here, else ``frame``, which Spark's reader has yet to read."""
+    def _fetched(
+        self, frame: DataFrame, ranges: Mapping[str, tuple[int, int]], expected: int
+    ) -> tuple[DataFrame, int | None]:
+        """A small batch's records as they were fetched here, and how many they are, else ``frame`` and None.
+
+        That Spark's reader has yet to read.
+        """
         if self.fetcher is None or expected > SMALL_ROWS:
-            return frame
+            return frame, None
         records = self.fetcher.fetch(ranges)
-        return frame if records is None else frame.sparkSession.createDataFrame(records)
+        return (frame, None) if records is None else (frame.sparkSession.createDataFrame(records), records.num_rows)
 
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """What a batch read of each split: of all while they are few, so that one commit tells where the log stands."""
@@ -282,7 +293,7 @@ class Ingest:
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
-        return failure_of(self.query, self.stall)
+        return failure_of(self.query, self.stall or self.gate.stall)
 
     def stop(self) -> None:
         """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""

@@ -102,6 +102,8 @@ class BatchGate:
         self._idle.set()
         self._has_ended = False
         self._is_stopping = False
+        self.stall: StalledError | None = None
+        """Why a batch refused to go on, where one did."""
 
     def close(self) -> None:
         """Says that the query is being stopped: what its batch dies of from now on is not its failure."""
@@ -113,8 +115,10 @@ class BatchGate:
         def guarded(frame: DataFrame, batch: int) -> None:
             try:
                 write(frame, batch)
-            except Exception:
+            except Exception as error:
                 if not self._is_stopping:
+                    if isinstance(error, StalledError):
+                        self.stall = error
                     raise
                 logger.debug("batch %d was broken off", batch, exc_info=True)
             else:

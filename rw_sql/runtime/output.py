@@ -18,7 +18,9 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta_log import JobCommit, last_batch, latest_version
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.spark_files import forget_unfinished, write_files
+from rw_sql.runtime.row_counts import ANY, Expected, MiscountError
+from rw_sql.runtime.shared_folder import require_shared
+from rw_sql.runtime.spark_files import forget_unfinished, merge_problem, write_files
 from rw_sql.runtime.version_checksum import VersionChecksums
 from rw_sql.syntax.maintained import KEEP
 
@@ -339,36 +341,47 @@ class JobOutput:
         ranges: dict[str, tuple[int, int]] | None = None,
         *,
         partition: Mapping[str, object] | None = None,
+        expected: Expected = ANY,
     ) -> None:
         """Appends a batch whose rows Spark writes. Raises FencedError where another run took over.
 
-        ``partition`` are the values of the table's partition columns, which all rows share.
+        ``partition`` are the values of the table's partition columns, which all rows share. Raises StalledError, and
+        has committed nothing, where an executor does not see the table's folder, or the rows are not as ``expected``.
         """
         version = self._version_of(batch)
         fault("batch.before_append")
         self._require_turn(version)
         commit = self._commit_of(batch, ranges or {})
         if self.warehouse.is_local:
-            self._append_files(frame, version, commit, partition or {})
+            require_shared(self.warehouse, frame.sparkSession)
+            self._append_files(frame, version, commit, partition or {}, expected)
         else:
             self._append_by_spark(frame, version, commit)
         fault("batch.after_append")
 
-    def _append_files(self, frame: DataFrame, version: int, commit: JobCommit, partition: Mapping[str, object]) -> None:
+    def _append_files(
+        self,
+        frame: DataFrame,
+        version: int,
+        commit: JobCommit,
+        partition: Mapping[str, object],
+        expected: Expected,
+    ) -> None:
         try:
-            added = write_files(
+            written = write_files(
                 self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=partition
             )
         except Exception:
             # A run that takes over removes the files that this one writes.
             self.require_own_run()
             raise
+        expected.require(written.count)
         fault("batch.written")
         # Spark may have written for minutes: what was committed meanwhile is looked at, and nothing after that.
         self._require_turn(version)
         try:
             self.table.create_write_transaction(
-                added,
+                written.actions,
                 "append",
                 self.table.schema(),
                 list(partition),
@@ -425,12 +438,17 @@ class JobOutput:
         self.tell_version()
         fault("batch.after_merge")
 
-    def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
-        """As :meth:`upsert_rows`, for a batch that is too large for one process."""
+    def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int, *, rows: int | None = None) -> None:
+        """As :meth:`upsert_rows`, for a batch that is too large for one process. It has so many ``rows``.
+
+        Raises StalledError where an executor does not see the table's folder. Where only the commit shows it, for Spark
+        makes that itself, the table is taken back.
+        """
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)
         fault("batch.before_merge")
+        require_shared(self.warehouse, frame.sparkSession)
         spark = frame.sparkSession
         spark.conf.set("spark.databricks.delta.write.txnAppId", self.job)
         spark.conf.set("spark.databricks.delta.write.txnVersion", str(version))
@@ -454,3 +472,10 @@ class JobOutput:
             spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
         fault("batch.after_merge")
         self._require_written(version)
+        wrong = merge_problem(self.warehouse, self.path, self.table.version(), rows)
+        if wrong:
+            self.table.restore(
+                self.table.version() - 1, commit_properties=self._properties(version - 1, self._mark(batch - 1))
+            )
+            self.tell_version(anew=True)
+            raise MiscountError(wrong)

@@ -59,8 +59,8 @@ def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str,
     return found
 
 
-def planned_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> range | None:
-    """The versions of a single Delta input that a planned batch reads.
+def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[range, bool] | None:
+    """The versions of a single Delta input that a planned batch reads, and whether it reads all of each of them.
 
     None for a first, whole-table batch, and where the query reads its input more than once, as a self-join does.
     """
@@ -73,7 +73,7 @@ def planned_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> range
     if before.get("isStartingVersion") or after.get("isStartingVersion"):
         return None
     last = after["reservoirVersion"] if after["index"] < 0 else after["reservoirVersion"] + 1
-    return range(before["reservoirVersion"], last)
+    return range(before["reservoirVersion"], last), before["index"] < 0 and after["index"] < 0
 
 
 def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:

@@ -25,6 +25,8 @@ from rw_sql.runtime.log_upkeep import Upkeep
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.progress import newest_planned
 from rw_sql.runtime.rejected import REJECTED, RejectedRows, reason_of
+from rw_sql.runtime.row_counts import ANY, Expected, RowCount, planned_rows
+from rw_sql.runtime.shared_folder import require_shared
 from rw_sql.runtime.sink_batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
 from rw_sql.runtime.tables import with_way_out
 from rw_sql.runtime.views.inputs import input_frame, path_of, require_input
@@ -105,6 +107,7 @@ class Sink:
             if isinstance(source, SourceRecord):
                 context.ensure_log(source)
             tables[given.id] = require_input(context, given)
+        require_shared(context.warehouse, context.sessions.spark)
         checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
@@ -202,9 +205,9 @@ class Sink:
             return
         with self.gate:
             fault("sink.in_batch")
-            rows = arranged(
-                frame.toArrow(), self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs)
-            )
+            found = frame.toArrow()
+            self._expected(batch).require(RowCount(written=found.num_rows))
+            rows = arranged(found, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
             with self.lock:
                 if self.is_stopped:
                     raise FencedError(f"{self.spec.job} was stopped")
@@ -272,6 +275,15 @@ class Sink:
             return None
         return f"{self.rejected.total} rows rejected: SELECT * FROM `{self.spec.name}{REJECTED}`"
 
+    def _expected(self, batch: int) -> Expected:
+        """How many rows a batch gives its writer, as far as its input tells: of one whose rows are all passed on."""
+        (given,) = self.spec.inputs if len(self.spec.inputs) == 1 else (None,)
+        if given is None or self.spec.query or given.is_changing:
+            return ANY
+        path, is_log = path_of(self.context.warehouse, given), given.kind == "source"
+        exact = planned_rows(self.context.warehouse, path, self.checkpoint, batch, is_log=is_log).exact
+        return ANY if exact is None else Expected(least=exact, most=exact, told_by="what its input committed")
+
     @property
     def is_unproven(self) -> bool:
         """Whether its first batch is under way: none has ended well yet."""
@@ -279,7 +291,7 @@ class Sink:
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
-        failure = failure_of(self.query, self.stall)
+        failure = failure_of(self.query, self.stall or self.gate.stall)
         again = f"DROP SINK {quoted(self.spec.name)} and create it again"
         return with_way_out(self.context, self.spec.inputs, failure, again)
 

@@ -4,23 +4,31 @@ Spark writes plain files into a folder of their own, delta-rs reads their statis
 moved to where the table's files lie. What commits them is the caller, as it commits small batches: until then nobody
 reads them. Delta's own writer in Spark does all of it too, at a quarter more of CPU time: it asks for each row which
 file it goes to and what it means for the statistics, and for each commit what the table is.
+
+Which files there are is found by listing the folder on the driver. A file that an executor wrote elsewhere, or that
+was removed, is not among them, and one that no task reports is. So what the tasks report of their rows and files,
+which Spark adds up, is compared with the footers of the files.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from deltalake import convert_to_deltalake
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from rw_sql.runtime.delta_log import read_actions
+from rw_sql.runtime.row_counts import MiscountError, RowCount, rows_read
 from rw_sql.syntax.names import quoted_for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
     from deltalake.transaction import RemoveAction
@@ -30,6 +38,28 @@ if TYPE_CHECKING:
 
 _UNFINISHED = "_rw_writing"
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
+_WRITING = {
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # The other algorithm lets a task that dies half-way leave files among those of the others.
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The actions that add what was written to a table, and its rows."""
+
+    actions: list[AddAction | RemoveAction]
+    count: RowCount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reported:
+    """What the tasks of one write report: those whose output was committed, and no others."""
+
+    rows: int
+    files: int
+    read: int | None
 
 
 def write_files(
@@ -41,26 +71,26 @@ def write_files(
     job: str,
     run: int,
     partition: Mapping[str, object],
-) -> list[AddAction | RemoveAction]:
+) -> Written:
     """The rows of a frame as new files of the table at a local path, and the actions that add them to it.
 
     ``partition`` are the values of the table's partition columns, which all rows share. Its other columns are taken
-    from the frame by name and made of the table's types; those that the frame lacks are NULL.
+    from the frame by name and made of the table's types; those that the frame lacks are NULL. Raises MiscountError
+    where the files do not hold the rows that Spark's tasks report.
     """
     staged = f"{_unfinished(path, job)}/{run}"
     warehouse.remove(staged)
-    rows = _fitted(frame, table, partition)
-    rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(staged)
+    reported = _save(_fitted(frame, table, partition), staged)
     configuration = table.metadata().configuration
     statistics = {name: configuration[name] for name in _STATISTICS if name in configuration}
-    convert_to_deltalake(staged, configuration=statistics)
+    found = _files_in(warehouse, staged, statistics)
+    _require_all(reported, found, staged)
     place = "".join(f"{name}={value}/" for name, value in partition.items())
     warehouse.make_folders(f"{path}/{place}")
     added: list[AddAction | RemoveAction] = []
-    for action in read_actions(warehouse, staged, 0):
-        file = action.get("add")
+    for file in found:
         # Spark leaves one file where there are no rows.
-        if file is None or not json.loads(file["stats"])["numRecords"]:
+        if not _records(file):
             continue
         warehouse.files.mv(f"{staged}/{file['path']}", f"{path}/{place}{file['path']}")
         added.append(
@@ -74,7 +104,76 @@ def write_files(
             )
         )
     warehouse.remove(staged)
-    return added
+    return Written(actions=added, count=RowCount(written=reported.rows, read=reported.read))
+
+
+def _save(rows: DataFrame, path: str) -> _Reported:
+    """Writes rows as Parquet files, as ``DataFrameWriter.save`` does, which keeps its counters to itself."""
+    writer: Any = rows.write.format("parquet").mode("error").options(**_WRITING)
+    frame: Any = rows
+    jvm = frame.sparkSession._jvm
+    command = writer._jwrite.saveCommand(jvm.scala.Option.apply(path))
+    done = jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame._jdf.sparkSession(), command)
+    plan = done.queryExecution().commandExecuted().commandPhysicalPlan()
+    counters = plan.metrics()
+    written, files = (int(counters.apply(name).value()) for name in ("numOutputRows", "numFiles"))
+    return _Reported(rows=written, files=files, read=rows_read(plan))
+
+
+def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> list[dict[str, Any]]:
+    """What the footers of a folder's Parquet files say. Raises MiscountError where a file was cut off before its."""
+    if not any(name.endswith(".parquet") for name in warehouse.list_names(staged)):
+        return []
+    try:
+        convert_to_deltalake(staged, configuration=statistics)
+    except DeltaError as error:
+        raise MiscountError(f"a file that Spark's tasks wrote to {staged} cannot be read: {error}") from error
+    return [action["add"] for action in read_actions(warehouse, staged, 0) if "add" in action]
+
+
+def _records(file: Mapping[str, Any]) -> int:
+    return int(json.loads(file["stats"])["numRecords"])
+
+
+def _require_all(reported: _Reported, found: Sequence[Mapping[str, Any]], staged: str) -> None:
+    rows = sum(map(_records, found))
+    if (rows, len(found)) == (reported.rows, reported.files):
+        return
+    raise MiscountError(
+        f"Spark's tasks report {reported.rows} rows in {reported.files} files, and the driver finds {rows} rows in "
+        f"{len(found)} files in {staged}: every executor must see this folder as the driver does"
+    )
+
+
+def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | None) -> str:
+    """What is wrong with a commit that Spark's MERGE has made of so many rows; empty where nothing is.
+
+    Its files are those that tasks report. On a local path the driver looks whether it finds them, as long as they are.
+    """
+    actions = read_actions(warehouse, path, version)
+    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    counters: Mapping[str, str] = infos[0].get("operationMetrics", {}) if infos else {}
+    read = counters.get("numSourceRows")
+    # A task that is run again may be counted twice.
+    if rows is not None and read is not None and int(read) < rows:
+        return f"Spark's MERGE reports {read} rows of {rows}"
+    files = [action[kind] for action in actions for kind in ("add", "cdc") if kind in action]
+    if not warehouse.is_local:
+        return ""
+    gone = [file["path"] for file in files if not _is_whole(warehouse, f"{path}/{unquote(file['path'])}", file["size"])]
+    if not gone:
+        return ""
+    return (
+        f"Spark's MERGE reports {len(files)} files, of which the driver does not find {len(gone)} in {path}: "
+        "every executor must see this folder as the driver does"
+    )
+
+
+def _is_whole(warehouse: Warehouse, path: str, size: int) -> bool:
+    try:
+        return int(warehouse.files.size(path)) == size
+    except FileNotFoundError:
+        return False
 
 
 def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) -> None:

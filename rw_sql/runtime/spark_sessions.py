@@ -43,6 +43,9 @@ JOB_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Where Delta writes a log: a batch is of one bucket, and its rows need not be sorted by it.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
+    # Rows of a file that is not found or not whole are lost in silence with these, which a Spark may be started with.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
     # A sink takes whole files into the driver's memory, however few partitions a large batch came from.
     "spark.sql.files.maxRecordsPerFile": "250000",
 }

@@ -19,6 +19,7 @@ from rw_sql.runtime.faults import fault
 from rw_sql.runtime.hand_over import begin_at
 from rw_sql.runtime.history_table import held_spans, is_there, table_id
 from rw_sql.runtime.output import SMALL_ROWS, as_stored
+from rw_sql.runtime.row_counts import ANY, Expected, RowCount, at_most
 from rw_sql.runtime.views.inputs import as_in_files, input_frame
 
 if TYPE_CHECKING:
@@ -55,16 +56,32 @@ def is_straight(context: Context, spec: ViewSpec) -> bool:
 
 def is_by_row(frame: Any) -> bool:
     """Whether each row of a stream comes of one row that is read, and nothing is kept of any."""
-    return _is_by_row(frame._jdf.queryExecution().analyzed())
+    return steps_by_row(frame) is not None
 
 
-def _is_by_row(plan: Any) -> bool:
-    children = plan.children()
-    if children.size() == 0:
-        return bool(plan.isStreaming())
-    if children.size() != 1 or str(plan.nodeName()) not in _BY_ROW or plan.subqueries().nonEmpty():
-        return False
-    return _is_by_row(children.apply(0))
+def steps_by_row(frame: Any) -> tuple[str, ...] | None:
+    """What such a stream does with each row, by Spark's names of it, the last first; None for any other stream."""
+    found: list[str] = []
+    plan = frame._jdf.queryExecution().analyzed()
+    while True:
+        children = plan.children()
+        if children.size() == 0:
+            return tuple(found) if plan.isStreaming() else None
+        name = str(plan.nodeName())
+        if children.size() != 1 or name not in _BY_ROW or plan.subqueries().nonEmpty():
+            return None
+        found.append(name)
+        plan = children.apply(0)
+
+
+def _makes_more(frame: Any) -> bool:
+    """Whether a by-row query makes several rows of one."""
+    plan = frame._jdf.queryExecution().analyzed()
+    while plan.children().size() == 1:
+        if str(plan.nodeName()) == "Generate":
+            return True
+        plan = plan.children().apply(0)
+    return False
 
 
 @dataclass(slots=True)
@@ -101,23 +118,31 @@ class StraightTable:
         )
 
     def append(
-        self, rows: DataFrame, chunk: tuple[Portion, ...], lives: Mapping[str, Life], *, is_small: bool = True
+        self,
+        rows: DataFrame,
+        chunk: tuple[Portion, ...],
+        lives: Mapping[str, Life],
+        *,
+        is_small: bool = True,
+        expected: Expected = ANY,
     ) -> None:
-        """Adds what the query makes of a chunk's rows."""
+        """Adds what the query makes of a chunk's rows, however many of them it leaves out: at most as ``expected``."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(self.given.name)
         spark: SparkSession = rows.sparkSession
         found = as_in_files(spark.sql(self.spec.query), self.spec)
+        due = ANY if _makes_more(found) else at_most(expected)
         small: pa.Table | None = None
         fault("history.before_append")
         if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
             small = as_stored(found.toArrow(), pa.schema(self.output.table.schema().to_arrow()))
+            due.require(RowCount(written=small.num_rows))
         with self.turn():
             self.output.lives = lives
             if small is not None:
                 self.output.append_rows(small, self.batch, ranges)
             else:
-                self.output.append_frame(found, self.batch, ranges)
+                self.output.append_frame(found, self.batch, ranges, expected=due)
         fault("history.after_append")
         self.batch += 1
         for split, (start, end) in ranges.items():

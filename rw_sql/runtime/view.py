@@ -25,6 +25,7 @@ from rw_sql.runtime.progress import newest_planned
 from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.readers.own import OwnReaders
+from rw_sql.runtime.shared_folder import require_shared
 from rw_sql.runtime.straight import HISTORY_GENERATION, StraightTable, is_straight
 from rw_sql.runtime.tables import with_way_out
 from rw_sql.runtime.views import recomputed
@@ -138,6 +139,7 @@ class View:
             elif isinstance(source, MaterializedViewRecord):
                 require_input(context, given)
                 require_columns(context, given)
+        require_shared(context.warehouse, context.sessions.spark)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
@@ -318,7 +320,7 @@ class View:
             if failure is not None or self.backfill.is_running:
                 return failure
         stall = self.readers.stall if self.readers is not None else None
-        failure = failure_of(self.query, self.stall or stall)
+        failure = failure_of(self.query, self.stall or self.gate.stall or stall)
         again = f"DROP MATERIALIZED VIEW {quoted(self.spec.name)} and create it again"
         return with_way_out(self.context, self.spec.inputs, failure, again)
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 
-from rw_sql.runtime.delta_log import read_actions
+from rw_sql.runtime import spark_files
+from rw_sql.runtime.delta_log import last_batch, read_actions
 from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.row_counts import Expected, MiscountError
 from rw_sql.runtime.spark_sessions import SparkSessions
 from rw_sql.runtime.storage import Warehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -103,6 +110,116 @@ def test_columns_are_found_by_name_and_made_of_the_tables_types(tmp_path: Path, 
     output = opened(tmp_path, wanted)
     output.append_frame(frame(spark, [(7, "a")], "S INT, K STRING").selectExpr("S AS K", "K AS S"), 0)
     assert output.table.to_pyarrow_table().to_pylist() == [{"k": 7, "s": "a", "gone": None}]
+
+
+def _with_harm(monkeypatch: pytest.MonkeyPatch, harm: Callable[[list[Path]], object]) -> None:
+    """Something happens to the files that Spark has just written, before they are committed."""
+    save = spark_files._save
+
+    def saved(rows: DataFrame, path: str) -> Any:
+        reported = save(rows, path)
+        harm(sorted(Path(path).glob("*.parquet")))
+        return reported
+
+    monkeypatch.setattr(spark_files, "_save", saved)
+
+
+def _cut(files: list[Path]) -> None:
+    with files[0].open("r+b") as file:
+        file.truncate(files[0].stat().st_size - 9)
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda files: files[0].unlink(), "the driver finds 500 rows in 1 files"),
+        (lambda files: [file.unlink() for file in files], "the driver finds 0 rows in 0 files"),
+        (lambda files: shutil.copy(files[0], files[0].with_name("part-again.parquet")), "1500 rows in 3 files"),
+        (_cut, "cannot be read"),
+    ],
+    ids=["lost", "all lost", "twice", "cut off"],
+)
+def test_files_that_are_not_what_tasks_wrote_are_not_committed(
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[list[Path]], object],
+    told: str,
+) -> None:
+    rows = SparkSessions(spark, is_local=True).new().range(1000, numPartitions=2)
+    output = opened(tmp_path, rows.schema.json())
+    before = output.table.version()
+    with monkeypatch.context() as patch:
+        _with_harm(patch, harm)
+        with pytest.raises(MiscountError, match=told) as raised:
+            output.append_frame(rows, 0)
+    assert "nothing of the batch is committed" in raised.value.reason
+    assert "report 1000 rows in 2 files" in raised.value.reason or told == "cannot be read"
+    assert DeltaTable(output.path).version() == before
+    # The same batch again, in the same folder: all rows, once.
+    output.append_frame(rows, 0)
+    assert sorted(output.table.to_pyarrow_table()["id"].to_pylist()) == list(range(1000))
+
+
+def test_rows_are_compared_with_what_is_expected_before_they_are_committed(tmp_path: Path, spark: SparkSession) -> None:
+    own = SparkSessions(spark, is_local=True).new()
+    half = own.range(1000, numPartitions=2).where("id % 2 = 0")
+    output = opened(tmp_path, half.schema.json())
+    before = output.table.version()
+    for expected, told in (
+        (Expected(is_row_by_row=True), "1000 rows were read and 500 are to be written"),
+        (Expected(least=1000, told_by="the log"), "500 rows are to be written where the log has at least 1000"),
+        (Expected(most=999, told_by="the topic", of_read=True), "1000 rows were read where the topic has at most 999"),
+    ):
+        with pytest.raises(MiscountError, match=told):
+            output.append_frame(half, 0, expected=expected)
+    assert DeltaTable(output.path).version() == before
+    output.append_frame(half, 0, expected=Expected(least=500, most=500))
+    assert output.table.count() == 500
+
+
+def test_a_merge_whose_files_are_gone_is_taken_back(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = SparkSessions(spark, is_local=True).new()
+    rows = own.range(1000, numPartitions=2).selectExpr("id", "id AS n")
+    output = opened(tmp_path, rows.schema.json(), has_change_feed=True)
+    output.append_frame(rows.where("id < 10"), 0)
+    output.upsert_frame(rows.where("id < 500"), ["id"], 1, rows=500)
+    assert output.table.count() == 500
+    written = JobOutput._require_written
+
+    def lost(self: JobOutput, version: int) -> None:
+        written(self, version)
+        (Path(self.path) / added(self, self.table.version())[0]["path"]).unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobOutput, "_require_written", lost)
+        with pytest.raises(MiscountError, match="of which the driver does not find 1 in"):
+            output.upsert_frame(rows, ["id"], 2, rows=1000)
+    with pytest.raises(MiscountError, match="Spark's MERGE reports 1000 rows of 1001"):
+        output.upsert_frame(rows, ["id"], 2, rows=1001)
+    table = DeltaTable(output.path)
+    assert (table.count(), last_batch(output.warehouse, output.path, 1)) == (500, 1)
+    later = JobOutput.reopen(output.warehouse, output.path, job="mv-1", run=2, epoch=1)
+    later.upsert_frame(rows, ["id"], 2, rows=1000)
+    assert later.table.to_pyarrow_table().num_rows == 1000
+
+
+def test_a_missing_file_is_an_error_whatever_spark_was_started_with(tmp_path: Path, spark: SparkSession) -> None:
+    context: Any = spark.sparkContext
+    settings = context._jsc.sc().conf()
+    SparkSessions(spark).new().range(10, numPartitions=2).write.parquet(f"{tmp_path}/p")
+    settings.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        lenient, own = spark.newSession(), SparkSessions(spark).new()
+        frames = [session.read.parquet(f"{tmp_path}/p") for session in (lenient, own)]
+        next(Path(tmp_path, "p").glob("part-*")).unlink()
+        assert frames[0].count() < 10
+        with pytest.raises(PySparkException, match="FILE_NOT_EXIST"):
+            frames[1].count()
+    finally:
+        settings.remove("spark.sql.files.ignoreMissingFiles")
 
 
 def test_all_rows_of_a_batch_lie_in_one_partition(tmp_path: Path, spark: SparkSession) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.progress import committed_versions, planned_versions
+from rw_sql.runtime.progress import committed_versions, planned_stretch
 from rw_sql.runtime.storage import Warehouse
 
 if TYPE_CHECKING:
@@ -57,14 +57,23 @@ def test_a_batch_after_the_first_read_names_its_versions(tmp_path: Path) -> None
     write(tmp_path, 0, offset("t", 7, index=3, is_first_read=True))
     write(tmp_path, 1, offset("t", 8))
     write(tmp_path, 2, offset("t", 10))
-    assert planned_versions(warehouse, str(tmp_path), 1) is None
-    assert planned_versions(warehouse, str(tmp_path), 2) == range(8, 10)
+    assert planned_stretch(warehouse, str(tmp_path), 1) is None
+    assert planned_stretch(warehouse, str(tmp_path), 2) == (range(8, 10), True)
+
+
+def test_a_commit_that_is_read_in_parts_is_not_read_whole(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    write(tmp_path, 0, offset("t", 7))
+    write(tmp_path, 1, offset("t", 7, index=2))
+    write(tmp_path, 2, offset("t", 9))
+    assert planned_stretch(warehouse, str(tmp_path), 1) == (range(7, 8), False)
+    assert planned_stretch(warehouse, str(tmp_path), 2) == (range(7, 9), False)
 
 
 def test_of_a_table_that_is_read_twice_a_batch_names_no_versions(tmp_path: Path) -> None:
     write(tmp_path, 0, offset("t", 9), offset("t", 4))
     write(tmp_path, 1, offset("t", 10), offset("t", 5))
-    assert planned_versions(Warehouse.at(str(tmp_path)), str(tmp_path), 1) is None
+    assert planned_stretch(Warehouse.at(str(tmp_path)), str(tmp_path), 1) is None
 
 
 def test_of_a_change_feed_a_batch_takes_whole_commits(tmp_path: Path) -> None:

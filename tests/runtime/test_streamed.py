@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rw_sql.runtime.row_counts import Planned
 from rw_sql.runtime.views.streamed import Streamed
 
 
@@ -25,10 +26,10 @@ def test_what_a_batch_is_written_as(
     rows: int | None, is_by_row: bool, keys: tuple[str, ...], written: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[str] = []
-    monkeypatch.setattr(Streamed, "_rows_of", lambda self, batch: rows)
-    monkeypatch.setattr(Streamed, "_write_rows", lambda self, frame, batch: found.append("rows"))
+    monkeypatch.setattr(Streamed, "_planned", lambda self, batch: Planned(most=rows))
+    monkeypatch.setattr(Streamed, "_write_rows", lambda self, frame, batch, expected: found.append("rows"))
     monkeypatch.setattr(Streamed, "_upsert_measured", lambda self, frame, batch: found.append("upsert"))
-    run: Any = SimpleNamespace(spec=SimpleNamespace(keys=keys))
+    run: Any = SimpleNamespace(spec=SimpleNamespace(keys=keys, inputs=(SimpleNamespace(kind="source"),)))
     frame: Any = None
-    Streamed(run, is_by_row).write(frame, 3)
+    Streamed(run, ("Project", "Filter") if is_by_row else None).write(frame, 3)
     assert found == written

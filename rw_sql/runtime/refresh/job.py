@@ -48,6 +48,7 @@ from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.refresh.loading import load, watched
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import Staging
+from rw_sql.runtime.shared_folder import require_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +92,7 @@ class RefreshJob:
         snapshot = context.metastore.snapshot()
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
             raise StalledError("the catalog has moved on")
+        require_shared(context.warehouse, context.sessions.spark)
         fault("refresh.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         output = JobOutput.open(
@@ -174,6 +176,8 @@ class RefreshJob:
                     self.news.clear()  # what is committed from here on may be more than the next step sees
         except FencedError as error:
             self.problem = Failure(reason=str(error))
+        except StalledError as error:
+            self.problem = Failure(reason=error.reason, is_final=error.is_final)
         except (PySparkException, Py4JError, DeltaError, OSError, SqlError) as error:
             if not self.stopping.is_set():
                 reason = cause_line(str(error)) or type(error).__name__

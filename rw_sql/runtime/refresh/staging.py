@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as f
 
 from rw_sql.runtime.faults import fault
+from rw_sql.runtime.row_counts import Expected, RowCount, exactly
 from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
@@ -74,7 +75,18 @@ class Staging:
             self.write_rows(held.toArrow(), count)
         else:
             self._write_frame(held, count)
+        exactly(rows).require(RowCount(written=sum(self._rows_by_chunk().values())))
         return Staged(rows=rows, chunks=count)
+
+    def _rows_by_chunk(self) -> dict[int, int]:
+        """How many rows each chunk has, as the statistics of the staged files say."""
+        files = pa.table(DeltaTable(self.path).get_add_actions(flatten=True))
+        found: dict[int, int] = {}
+        for number, rows in zip(
+            files.column(f"partition.{CHUNK}").to_pylist(), files.column("num_records").to_pylist(), strict=True
+        ):
+            found[int(number)] = found.get(int(number), 0) + int(rows)
+        return found
 
     def write_rows(self, rows: pa.Table, count: int) -> None:
         """Writes rows that are in memory, cut into ``count`` ranges of the key of about the same number of rows."""
@@ -91,8 +103,13 @@ class Staging:
         ranges.withColumn(CHUNK, f.spark_partition_id()).write.format("delta").partitionBy(CHUNK).save(self.path)
 
     def chunk(self, number: int) -> pa.Table:
-        """The rows of a chunk, each with KEEP; none where nothing fell into its range."""
+        """The rows of a chunk, each with KEEP; none where nothing fell into its range.
+
+        Raises StalledError where they are not as many as were staged.
+        """
         read: Any = DeltaTable(self.path)
         rows = read.to_pyarrow_table(filters=[(CHUNK, "=", number)])
+        staged = self._rows_by_chunk().get(number, 0)
+        Expected(least=staged, most=staged, told_by="what was staged").require(RowCount(written=rows.num_rows))
         schema = self.schema.append(pa.field(KEEP, pa.bool_()))
         return rows.select(schema.names).cast(pa.schema([field.with_nullable(True) for field in schema]))

@@ -15,6 +15,7 @@ from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
 from rw_sql.plan.definitions import CHANGE_COLUMN
 from rw_sql.runtime.decode import BATCH, OFFSET, RUN, SPLIT
 from rw_sql.runtime.output import LARGE_ROWS
+from rw_sql.runtime.row_counts import RowCount, exactly
 from rw_sql.runtime.views.inputs import as_in_files
 from rw_sql.runtime.views.recomputed import exact_text, write_changes
 from rw_sql.runtime.views.streamed import Streamed
@@ -78,11 +79,12 @@ class Keyed:
             count = held.count()
             if 0 < count <= LARGE_ROWS:
                 small = self.run.fitted(held.toArrow())
+                exactly(count).require(RowCount(written=small.num_rows))
                 with self.run.turn():
                     self.run.output.append_rows(small, batch)
             elif count:
                 with self.run.turn():
-                    self.run.output.append_frame(held, batch)
+                    self.run.output.append_frame(held, batch, expected=exactly(count))
         finally:
             held.unpersist()
 

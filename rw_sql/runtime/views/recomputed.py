@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from rw_sql.metastore.records import CHANGES, KEYS
 from rw_sql.runtime.output import LARGE_ROWS
 from rw_sql.runtime.progress import end_versions
+from rw_sql.runtime.row_counts import RowCount, exactly
 from rw_sql.runtime.sink_batches import CHANGE, VERSION
 from rw_sql.runtime.views.inputs import feed_frame, frame_at, path_of, touched_frame
 from rw_sql.syntax.maintained import KEEP, ROW
@@ -49,11 +50,12 @@ def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[s
         count = held.count()
         if 0 < count <= LARGE_ROWS:
             rows = run.fitted(held.toArrow())
+            exactly(count).require(RowCount(written=rows.num_rows))
             with run.turn():
                 run.output.upsert_rows(rows, keys, batch)
         elif count:
             with run.turn():
-                run.output.upsert_frame(held, keys, batch)
+                run.output.upsert_frame(held, keys, batch, rows=count)
     finally:
         held.unpersist()
 

@@ -11,11 +11,10 @@ from deltalake import Schema
 
 from rw_sql.metastore.records import SIGNED
 from rw_sql.plan.relations import seen_columns
-from rw_sql.runtime.delta_log import added_rows, read_actions
 from rw_sql.runtime.job import StalledError
 from rw_sql.runtime.output import LARGE_ROWS, SMALL_ROWS
-from rw_sql.runtime.progress import planned_versions
-from rw_sql.runtime.straight import is_by_row
+from rw_sql.runtime.row_counts import ANY, Expected, Planned, RowCount, exactly, planned_rows
+from rw_sql.runtime.straight import steps_by_row
 from rw_sql.runtime.views.inputs import as_in_files, signed_frame
 from rw_sql.syntax.maintained import KEEP
 from rw_sql.syntax.signed import SIGN
@@ -33,7 +32,7 @@ class Streamed:
     """The strategy of a query over rows that come, or over changes, each with its sign."""
 
     run: ViewRun
-    _is_by_row: bool = False
+    _steps: tuple[str, ...] | None = None
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The query over its inputs' streams."""
@@ -42,26 +41,43 @@ class Streamed:
             frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)
             frame.createOrReplaceTempView(given.name)
         found = spark.sql(self.run.spec.query)
-        self._is_by_row = is_by_row(found)
+        self._steps = steps_by_row(found)
         frame = as_in_files(found, self.run.spec)
         return frame, "update" if self.run.spec.keys else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Through the driver's memory where that is known to hold it, else through Spark."""
-        rows = self._rows_of(batch)
-        if rows == 0 and self._is_by_row:
+        planned = self._planned(batch)
+        rows, expected = planned.most, self._expected(planned)
+        if rows == 0 and self._steps is not None:
             return
         if rows is not None and rows <= SMALL_ROWS:
-            self._write_rows(frame, batch)
+            self._write_rows(frame, batch, expected)
         elif self.run.spec.keys:
             self._upsert_measured(frame, batch)
         else:
             with self.run.turn():
-                self.run.output.append_frame(frame, batch)
+                self.run.output.append_frame(frame, batch, expected=expected)
 
-    def _write_rows(self, frame: DataFrame, batch: int) -> None:
+    def _expected(self, planned: Planned) -> Expected:
+        """How many rows a batch writes, as far as its input tells: of a query that looks at each row by itself."""
+        steps = self._steps
+        if steps is None or "Generate" in steps or self.run.spec.keys or planned.most is None:
+            return ANY
+        told_by = "what its input committed"
+        if planned.exact is None or steps.count("Filter") > self._filters_of_input:
+            return Expected(most=planned.most if planned.exact is None else planned.exact, told_by=told_by)
+        return Expected(least=planned.exact, most=planned.exact, told_by=told_by)
+
+    @property
+    def _filters_of_input(self) -> int:
+        """How many filters of a by-row query are not its own but those that leave out records that did not decode."""
+        return 1 if self.run.spec.inputs[0].kind == "source" else 0
+
+    def _write_rows(self, frame: DataFrame, batch: int, expected: Expected = ANY) -> None:
         """Through the driver's memory and delta-rs."""
         rows = self.run.fitted(frame.toArrow())
+        expected.require(RowCount(written=rows.num_rows))
         with self.run.turn():
             if rows.num_rows and self.run.spec.keys:
                 self.run.output.upsert_rows(rows, self.run.spec.keys, batch)
@@ -75,38 +91,37 @@ class Streamed:
         """
         held = frame.persist()
         try:
-            if held.count() <= LARGE_ROWS:
-                self._write_rows(held, batch)
+            count = held.count()
+            if count <= LARGE_ROWS:
+                self._write_rows(held, batch, exactly(count))
             else:
                 with self.run.turn():
-                    self.run.output.upsert_frame(held, self.run.spec.keys, batch)
+                    self.run.output.upsert_frame(held, self.run.spec.keys, batch, rows=count)
         finally:
             held.unpersist()
 
     def is_small(self, batch: int) -> bool:
         """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
-        rows = self._rows_of(batch)
+        rows = self._planned(batch).most
         return rows is not None and rows <= SMALL_ROWS
 
-    def _rows_of(self, batch: int) -> int | None:
-        """How many rows a batch reads, at most; None where that is not known."""
+    def _planned(self, batch: int) -> Planned:
+        """How many rows a batch reads, as far as that is known."""
         if self.run.readers is not None:
-            return SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None
+            # Of a reader's offsets some may be no record.
+            return Planned(most=SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None)
         if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].is_changing:
-            return None
+            return Planned()
         given = self.run.spec.inputs[0]
-        warehouse = self.run.context.warehouse
-        table = self.run.table_of(given)
-        rows = 0
-        versions = planned_versions(warehouse, self.run.checkpoint, batch)
-        if versions is None:
-            return None
-        for version in versions:
-            added = added_rows(read_actions(warehouse, table, version))
-            if added is None:
-                return None
-            rows += added
-        return rows
+        return planned_rows(
+            self.run.context.warehouse,
+            self.run.table_of(given),
+            self.run.checkpoint,
+            batch,
+            is_log=given.kind == "source",
+            # What came before the view is left out of its log by conditions on its rows.
+            is_all_read=not given.history,
+        )
 
 
 def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:

@@ -1,0 +1,122 @@
+"""A standalone Spark cluster on the loopback, of whose workers one may see another folder than the others at a path."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from tests.integration.attached import wait_until
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_HOME = Path(pyspark.__file__).parent
+_MASTER = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
+_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+
+
+def why_no_blind_worker() -> str:
+    """Why no worker of this machine can be made blind; empty where one can."""
+    if shutil.which("unshare") is None:
+        return "unshare is not installed"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", "mount -t tmpfs tmpfs /mnt"], check=False, capture_output=True, text=True
+    )
+    return "" if done.returncode == 0 else f"unshare -m is not permitted here: {done.stderr.strip()}"
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A master and its workers, each with a folder of its own for what it runs. One core and 1 GB a worker."""
+
+    folder: Path
+    master: str = ""
+    _workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __enter__(self) -> Cluster:
+        log = self._run("master", "master.Master", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"])
+        wait_until(lambda: _MASTER.search(log.read_text(errors="replace")) is not None, "the master is up")
+        found = _MASTER.search(log.read_text(errors="replace"))
+        assert found is not None
+        self.master = found[1]
+        return self
+
+    def add_worker(self, name: str, *, blind_to: Path | None = None) -> None:
+        """Starts a worker. One that is ``blind_to`` a folder sees an empty one in its place, as its executors do."""
+        place = self.folder / name
+        place.mkdir()
+        words = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+        self._run(name, "worker.Worker", [*words, "--work-dir", str(place), self.master], blind_to)
+
+    def wait_for_workers(self, *names: str) -> None:
+        """Returns once the master knows all of them."""
+        for name in names:
+            wait_until(partial(self._is_known, name), f"worker {name} is up")
+
+    def _is_known(self, name: str) -> bool:
+        return "Successfully registered" in (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def give_sight(self, name: str, folder: Path) -> None:
+        """Lets a worker that was blind to a folder see it as all others do."""
+        self._on(name, f'umount "{folder}"')
+
+    def give_own_copy(self, name: str, folder: Path) -> None:
+        """Lets a worker see what others write to a folder, and keeps what it writes there to itself."""
+        above = self.folder / f"{name}-writes"
+        above.mkdir()
+        layers = f"lowerdir={folder},upperdir={above}/upper,workdir={above}/work"
+        make = f'mount -t tmpfs tmpfs "{above}" && mkdir "{above}/upper" "{above}/work"'
+        self._on(name, f'{make} && mount -t overlay overlay -o "{layers}" "{folder}"')
+
+    def _on(self, name: str, script: str) -> None:
+        """Runs a script where a worker and its executors run."""
+        subprocess.run(["nsenter", "-m", "-t", str(self._workers[name].pid), "sh", "-c", script], check=True)
+
+    def _run(self, name: str, cls: str, words: list[str], blind_to: Path | None = None) -> Path:
+        java = f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else "java"
+        # As spark-class starts them, which takes another JVM to find this command out.
+        command = [java, "-cp", str(_HOME / "jars" / "*"), *_JAVA, f"org.apache.spark.deploy.{cls}", *words]
+        if blind_to is not None:
+            command = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs tmpfs "{blind_to}" && exec "$@"', "sh", *command]
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(_HOME),
+            "SPARK_SCALA_VERSION": "2.13",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as out:
+            # A group of its own: its end is the end of its executors too.
+            started = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        self._workers[name] = started
+        return log
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in reversed(self._workers.values()):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self._workers.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(20)

@@ -1,0 +1,54 @@
+"""A standalone Spark cluster whose executors do not all see the warehouse's folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.cluster import why_no_blind_worker
+from tests.integration.cluster_child import ROWS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+_WHY_NOT = why_no_blind_worker()
+
+
+@pytest.mark.skipif(bool(_WHY_NOT), reason=f"left out: {_WHY_NOT}")
+def test_an_executor_that_does_not_see_the_warehouse_loses_no_row(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.cluster_child", str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    # Refused before the first batch, in words that say which executor does not see which folder, and what to do.
+    warehouse = tmp_path / "warehouse"
+    for refused in (found["refused"], found["one_way"]):
+        assert refused.startswith(f"UNSHARED {warehouse}: ")
+        assert f" in {tmp_path}/blind/" in refused
+        assert f"{tmp_path}/seeing/" not in refused
+        assert "Mount the same folder at this path on every host" in refused
+    assert "it does not see what the driver wrote: no such file or directory" in found["refused"]
+    assert "the driver does not see what it writes" in found["one_way"]
+    assert not found["was_written"]
+    # Without the check the batch stalls, with both numbers, and commits nothing.
+    assert f"Spark's tasks report {ROWS} rows in " in found["stalled"]
+    assert "nothing of the batch is committed" in found["stalled"]
+    assert found["committed"] == 0
+    # Of a MERGE Spark makes the commit itself: it is taken back.
+    reason, rows, batch = found["merged"]
+    assert reason.startswith("MISCOUNT Spark's MERGE reports ")
+    assert (rows, batch) == (1, 0)
+    # Once the executor sees the folder, it goes on by itself.
+    assert found["is_whole"]
+    assert found["left"] == []
