@@ -148,7 +148,7 @@ def _require_all(reported: _Reported, found: Sequence[Mapping[str, Any]], staged
 def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | None) -> str:
     """What is wrong with a commit that Spark's MERGE has made of so many rows; empty where nothing is.
 
-    Its files are those that tasks report. On a local path the driver looks whether it finds them, as long as they are.
+    Its files are those that tasks report, wherever they wrote them.
     """
     actions = read_actions(warehouse, path, version)
     infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
@@ -158,13 +158,18 @@ def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | Non
     if rows is not None and read is not None and int(read) < rows:
         return f"Spark's MERGE reports {read} rows of {rows}"
     files = [action[kind] for action in actions for kind in ("add", "cdc") if kind in action]
+    return missing_files(warehouse, path, {unquote(file["path"]): file["size"] for file in files})
+
+
+def missing_files(warehouse: Warehouse, path: str, sizes: Mapping[str, int]) -> str:
+    """What is wrong with files that Spark's tasks report below a local path, each of a size; empty where nothing is."""
     if not warehouse.is_local:
         return ""
-    gone = [file["path"] for file in files if not _is_whole(warehouse, f"{path}/{unquote(file['path'])}", file["size"])]
+    gone = [name for name, size in sizes.items() if not _is_whole(warehouse, f"{path}/{name}", size)]
     if not gone:
         return ""
     return (
-        f"Spark's MERGE reports {len(files)} files, of which the driver does not find {len(gone)} in {path}: "
+        f"Spark's tasks report {len(sizes)} files, of which the driver does not find {len(gone)} in {path}: "
         "every executor must see this folder as the driver does"
     )
 

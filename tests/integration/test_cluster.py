@@ -47,7 +47,8 @@ def test_an_executor_that_does_not_see_the_warehouse_loses_no_row(tmp_path: Path
     assert found["committed"] == 0
     # Of a MERGE Spark makes the commit itself: it is taken back.
     reason, rows, batch = found["merged"]
-    assert reason.startswith("MISCOUNT Spark's MERGE reports ")
+    assert reason.startswith("MISCOUNT Spark's tasks report ")
+    assert "of which the driver does not find" in reason
     assert (rows, batch) == (1, 0)
     # Once the executor sees the folder, it goes on by itself.
     assert found["is_whole"]

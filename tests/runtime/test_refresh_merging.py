@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,12 +14,12 @@ from deltalake import DeltaTable
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.refresh.merging import key_range, merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import CHUNK_ROWS, CHUNK_TABLE_ROWS, Staging, chunk_count
+from rw_sql.runtime.row_counts import MiscountError
 from rw_sql.runtime.storage import Warehouse
 from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 KEYS = ("region", "id")
 SCHEMA = pa.schema([("region", pa.string()), ("id", pa.int64()), ("word", pa.string())])
@@ -155,3 +156,18 @@ def test_the_range_of_a_key_and_where_it_ends() -> None:
     assert position_of(rows, ("n",)) == '{"n": 3}'
     assert position_of(rows.slice(0, 2), ("d", "n")) == '{"d": "2026-01-02", "n": 3}'
     assert position_of(rows.slice(0, 0), ("n",)) is None
+
+
+def test_chunks_are_what_was_staged(tmp_path: Path) -> None:
+    new: Rows = {("a", number): "word" for number in range(10)}
+    staged = staging(tmp_path)
+    staged.write_rows(changes({}, new), 2)
+    staged._require_staged(10)
+    with pytest.raises(
+        MiscountError, match="10 rows are to be written where what was kept of the batch has at least 11"
+    ):
+        staged._require_staged(11)
+    assert [staged.chunk(number).num_rows for number in (0, 1, 2)] == [5, 5, 0]
+    next(Path(staged.path).rglob("*.parquet")).unlink()
+    with pytest.raises(MiscountError, match="2 files, of which the driver does not find 1 in"):
+        staged._require_staged(10)

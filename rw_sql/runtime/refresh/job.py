@@ -48,7 +48,6 @@ from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.refresh.loading import load, watched
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import Staging
-from rw_sql.runtime.shared_folder import require_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,7 +91,6 @@ class RefreshJob:
         snapshot = context.metastore.snapshot()
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
             raise StalledError("the catalog has moved on")
-        require_shared(context.warehouse, context.sessions.spark)
         fault("refresh.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         output = JobOutput.open(

@@ -21,6 +21,7 @@ from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.change_formats.values import TEMPORAL, misfit, value_of
 from rw_sql.runtime.decode import json_rules
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
+from rw_sql.runtime.shared_folder import require_shared
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.names import quoted
 
@@ -67,8 +68,10 @@ def load(
 ) -> Staged:
     """Reads the upstream, compares it with the table, and stages what differs.
 
-    It is read once, and a second time where it has a key of the table twice.
+    It is read once, and a second time where it has a key of the table twice. Raises StalledError where an executor does
+    not see the warehouse's folder.
     """
+    require_shared(staging.warehouse, spark)
     for key, value in _SETTINGS.items():
         spark.conf.set(key, value)
     statement = table_definition(table.definition)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as f
 
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.row_counts import Expected, RowCount, exactly
+from rw_sql.runtime.row_counts import Expected, MiscountError, RowCount, exactly
+from rw_sql.runtime.spark_files import missing_files
 from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
@@ -75,12 +77,24 @@ class Staging:
             self.write_rows(held.toArrow(), count)
         else:
             self._write_frame(held, count)
-        exactly(rows).require(RowCount(written=sum(self._rows_by_chunk().values())))
+        self._require_staged(rows)
         return Staged(rows=rows, chunks=count)
+
+    def _require_staged(self, rows: int) -> None:
+        """Raises MiscountError where so many rows are not staged, or not where the driver finds them."""
+        exactly(rows).require(RowCount(written=sum(self._rows_by_chunk().values())))
+        files = self._files()
+        sizes = zip(files.column("path").to_pylist(), files.column("size_bytes").to_pylist(), strict=True)
+        wrong = missing_files(self.warehouse, self.path, {unquote(path): int(size) for path, size in sizes})
+        if wrong:
+            raise MiscountError(wrong)
+
+    def _files(self) -> pa.Table:
+        return pa.table(DeltaTable(self.path).get_add_actions(flatten=True))
 
     def _rows_by_chunk(self) -> dict[int, int]:
         """How many rows each chunk has, as the statistics of the staged files say."""
-        files = pa.table(DeltaTable(self.path).get_add_actions(flatten=True))
+        files = self._files()
         found: dict[int, int] = {}
         for number, rows in zip(
             files.column(f"partition.{CHUNK}").to_pylist(), files.column("num_records").to_pylist(), strict=True
