@@ -68,15 +68,19 @@ class Cluster:
 
     def give_sight(self, name: str, folder: Path) -> None:
         """Lets a worker that was blind to a folder see it as all others do."""
-        self._on(name, f'umount "{folder}"')
+        self._on(name, f'while umount "{folder}" 2> /dev/null; do :; done')
 
     def give_own_copy(self, name: str, folder: Path) -> None:
-        """Lets a worker see what others write to a folder, and keeps what it writes there to itself."""
+        """Lets a blind worker see what others write to a folder, and keeps what it writes there to itself."""
         above = self.folder / f"{name}-writes"
         above.mkdir()
-        layers = f"lowerdir={folder},upperdir={above}/upper,workdir={above}/work"
+        layers = f"lowerdir={self._real(name)},upperdir={above}/upper,workdir={above}/work"
         make = f'mount -t tmpfs tmpfs "{above}" && mkdir "{above}/upper" "{above}/work"'
         self._on(name, f'{make} && mount -t overlay overlay -o "{layers}" "{folder}"')
+
+    def _real(self, name: str) -> Path:
+        """Where a blind worker has what all others see."""
+        return self.folder / f"{name}-real"
 
     def _on(self, name: str, script: str) -> None:
         """Runs a script where a worker and its executors run."""
@@ -87,7 +91,10 @@ class Cluster:
         # As spark-class starts them, which takes another JVM to find this command out.
         command = [java, "-cp", str(_HOME / "jars" / "*"), *_JAVA, f"org.apache.spark.deploy.{cls}", *words]
         if blind_to is not None:
-            command = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs tmpfs "{blind_to}" && exec "$@"', "sh", *command]
+            real = self._real(name)
+            real.mkdir()
+            hide = f'mount --bind "{blind_to}" "{real}" && mount -t tmpfs tmpfs "{blind_to}"'
+            command = ["unshare", "-m", "sh", "-c", f'{hide} && exec "$@"', "sh", *command]
         environment = {
             **os.environ,
             "SPARK_HOME": str(_HOME),
