@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from rw_sql.runtime.background import prepare
 from rw_sql.runtime.job import StalledError, cause_line
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ CHECK_VARIABLE = "RW_SQL_SHARED_FOLDER_CHECK"
 _ROUNDS = 3
 _REFUSED_SECONDS = 2.0
 _SECONDS_A_TASK = 0.3
+_ASK_SECONDS = 60.0
+_FIRST_SECONDS, _LOOK_SECONDS = 5.0, 0.05
 _MOST_NAMED = 3
 
 
@@ -82,8 +85,8 @@ def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
         return
     known = _known.setdefault(context, {}).setdefault(warehouse.uri, _Known())
     with known.lock:  # of all jobs that start at once the first asks
-        before = _executors(context)
-        if before and before <= known.executors:
+        before = _some_executors(context)
+        if before <= known.executors:
             return
         if time.monotonic() >= known.until:
             known.refusal, known.until = _refusal(warehouse, context), time.monotonic() + _REFUSED_SECONDS
@@ -95,13 +98,32 @@ def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
 
 def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
     """Why the warehouse cannot be used with these executors; empty where it can, or where they cannot be asked."""
+    group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
+
+    def ask() -> list[_Answer]:
+        context.setJobGroup(group, group, interruptOnCancel=True)
+        return _ask(warehouse, context)
+
+    # On a thread of its own, which has a job group of its own.
+    asking = prepare(ask, "shared-folder")
     try:
-        blind = [answer for answer in _ask(warehouse, context) if answer.problem]
-    except (PySparkException, Py4JError) as error:
-        # Executors without Python, say. The rows of each batch are counted all the same.
-        logger.warning("could not find out whether executors see %s: %s", warehouse.uri, cause_line(str(error)))
+        answers = asking.result(_ASK_SECONDS)
+    except (PySparkException, Py4JError, TimeoutError) as error:
+        # Executors without Python, or without a free core. The rows of each batch are counted all the same.
+        context.cancelJobGroup(group)
+        why = cause_line(str(error)) or f"no answer within {_ASK_SECONDS:g} s"
+        logger.warning("could not find out whether executors see %s: %s", warehouse.uri, why)
         return ""
+    blind = [answer for answer in answers if answer.problem]
     return _said(warehouse, blind) if blind else ""
+
+
+def _some_executors(context: SparkContext) -> set[str]:
+    """The ids of the executors, once there is any; none after a while, for some clusters give them to tasks only."""
+    deadline = time.monotonic() + _FIRST_SECONDS
+    while not (found := _executors(context)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    return found
 
 
 def _executors(context: SparkContext) -> set[str]:

@@ -62,7 +62,7 @@ class Streamed:
     def _expected(self, planned: Planned) -> Expected:
         """How many rows a batch writes, as far as its input tells: of a query that looks at each row by itself."""
         steps = self._steps
-        if steps is None or "Generate" in steps or self.run.spec.keys or planned.most is None:
+        if steps is None or "Generate" in steps or self.run.spec.keys or planned.most is None or self.run.readers:
             return ANY
         told_by = "what its input committed"
         if planned.exact is None or steps.count("Filter") > self._filters_of_input:
@@ -108,7 +108,6 @@ class Streamed:
     def _planned(self, batch: int) -> Planned:
         """How many rows a batch reads, as far as that is known."""
         if self.run.readers is not None:
-            # Of a reader's offsets some may be no record.
             return Planned(most=SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None)
         if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].is_changing:
             return Planned()
