@@ -25,12 +25,21 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {java_properties()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--record`` rewrites the recorded results of the fixtures; read their diff like code."""
+    """``--record`` rewrites the recorded results of the fixtures; read their diff like code.
+
+    ``--warehouse s3`` keeps the warehouses of the integration tests in an object store.
+    """
     parser.addoption("--record", action="store_true", default=False, help="rewrite recorded results")
     parser.addoption("--busy", type=int, default=0, metavar="N", help="run N busy processes beside the tests")
     parser.addoption("--busy-nice", type=int, default=0, metavar="N", help="the niceness of the busy processes")
     parser.addoption("--sample", type=int, default=0, metavar="K", help="run K crash and live tests, drawn by --seed")
     parser.addoption("--seed", type=int, default=1, metavar="N", help="what --sample is drawn by")
+    parser.addoption(
+        "--warehouse",
+        choices=("local", "s3"),
+        default=os.environ.get("RW_SQL_TEST_WAREHOUSE", "local"),
+        help="where the integration tests keep their warehouses",
+    )
 
 
 _NEIGHBOURS = ExitStack()

@@ -34,7 +34,7 @@ class CheckpointFiles:
         # Hadoop writes file:/path, which fsspec does not read.
         plain = location.removeprefix("file:") if location.startswith("file:/") and "://" not in location else location
         try:
-            system, root = fsspec.core.url_to_fs(plain)
+            system, root = fsspec.core.url_to_fs(plain, use_listings_cache=False)
         except ImportError as error:
             raise SqlError(
                 FILE_UNREADABLE,
@@ -58,16 +58,18 @@ class CheckpointFiles:
     def stamps(self, folder: str) -> dict[str, str]:
         """The visible names in a folder, each with what changes when it is written; empty where it does not exist."""
         try:
-            self.system.invalidate_cache()
             found = self.system.ls(self.path(folder), detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
             raise SqlError(FILE_UNREADABLE, f"cannot read {self.path(folder)!r}: {_reason(error)}") from error
         stamps = {}
+        own = self.path(folder).rstrip("/")
         for info in found:
-            name = str(info["name"]).rstrip("/").rpartition("/")[2]
-            if name and not name.startswith("."):
+            path = str(info["name"]).rstrip("/")
+            name = path.rpartition("/")[2]
+            # In an object store Hadoop marks a folder by an object, which a listing of the folder shows as well.
+            if name and not name.startswith(".") and path != own:
                 written = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
                 stamps[name] = f"{info.get('size')} {written} {info.get('ETag', '')}"
         return stamps

@@ -34,10 +34,13 @@ class TableCommit:
 def read_commit(table: str, version: int) -> TableCommit | None:
     """What a commit did; None where it is not there (any more). Raises OSError."""
     try:
-        with fsspec.open(f"{table.rstrip('/')}/_delta_log/{version:020d}.json", "rt", encoding="utf-8") as file:
-            actions = [json.loads(line) for line in file if line.strip()]
+        files, path = fsspec.core.url_to_fs(
+            f"{table.rstrip('/')}/_delta_log/{version:020d}.json", use_listings_cache=False
+        )
+        lines = files.cat_file(path).decode("utf-8").splitlines()
     except FileNotFoundError:
         return None
+    actions = [json.loads(line) for line in lines if line.strip()]
     adds = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
     removes = [action["remove"] for action in actions if action.get("remove", {}).get("dataChange", False)]
     changes = ""

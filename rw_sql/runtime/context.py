@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from rw_sql.plan.options import source_options
 from rw_sql.runtime.applied import Applied
 from rw_sql.runtime.decode import BUCKET, log_schema, log_statistics
 from rw_sql.runtime.delta_log import latest_version
+from rw_sql.runtime.lease import is_owned, now_ms
 from rw_sql.runtime.output import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.secrets import read_secret
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.metastore import Metastore, Snapshot
+    from rw_sql.metastore.facts import Lease
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.options import PlannedOptions, SecretReference
     from rw_sql.runtime.metrics import Metrics
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
-    ``applied`` is what its jobs have come to, where this process runs them.
+    ``owning`` is set while this process runs the jobs, and ``applied`` is what they have come to then.
     """
 
     warehouse: Warehouse
@@ -40,7 +43,17 @@ class Context:
     sessions: SparkSessions
     owner: str
     applied: Applied = field(default_factory=Applied)
+    owning: threading.Event = field(default_factory=threading.Event)
     made: dict[str, Metrics] = field(default_factory=dict, repr=False, compare=False)
+
+    def has_owner(self, lease: Lease | None = None) -> bool:
+        """Whether a process runs the jobs: this one, or the one that holds the lease (read anew where None).
+
+        The owner's own process knows it without its heartbeat, which may be late.
+        """
+        if self.owning.is_set():
+            return True
+        return is_owned(lease if lease is not None else self.metastore.runtime.lease(), now_ms=now_ms())
 
     def metrics(self) -> Metrics:
         """The warehouse's figures."""

@@ -28,7 +28,6 @@ from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
 from rw_sql.runtime.holds import release_hold, still_hold, take_hold
 from rw_sql.runtime.interrupts import StatementInterrupted, shielded
-from rw_sql.runtime.lease import is_held, now_ms
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.waiting import refreshes_without_end, wait_until_made
 from rw_sql.runtime.world import World
@@ -432,8 +431,7 @@ class Executor:
                 if lease is not None and lease.applied_epoch >= epoch:
                     return True
                 self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
-                is_local = self._context.warehouse.is_local
-                if owner is None and not is_held(lease, is_local=is_local, now_ms=now_ms()):
+                if owner is None and not self._context.has_owner(lease):
                     return False
             if time.monotonic() >= deadline:
                 return False

@@ -13,7 +13,7 @@ from rw_sql.metastore.facts import Hold
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.faults import fault
-from rw_sql.runtime.lease import is_held, is_process_alive, now_ms, process_start, this_machine
+from rw_sql.runtime.lease import is_process_alive, now_ms, process_start, this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,8 +38,10 @@ def is_in_force(hold: Hold, snapshot: Snapshot, *, is_local: bool) -> bool:
     """
     if hold.is_released or snapshot.epoch != hold.epoch:
         return False
-    if is_local and hold.host == this_machine():
-        return is_process_alive(hold.pid, hold.process_start)
+    if hold.host == this_machine():
+        is_alive = is_process_alive(hold.pid, hold.process_start)
+        if is_local or not is_alive:
+            return is_alive
     return hold.expires_ms > now_ms()
 
 
@@ -121,7 +123,7 @@ def _has_stopped(context: Context, name: str) -> bool:
     facts = context.metastore.runtime
     if all(hold.is_taken for hold in facts.holds() if hold.hold == name):
         return True
-    return not is_held(facts.lease(), is_local=context.warehouse.is_local, now_ms=now_ms())
+    return not context.has_owner()
 
 
 def _name(snapshot: Snapshot, source_id: int) -> str:

@@ -7,7 +7,7 @@ import socket
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +15,21 @@ from typing import TYPE_CHECKING
 from rw_sql.metastore.facts import Lease
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rw_sql.metastore.runtime import RuntimeFacts
 
 HEARTBEAT_SECONDS = 2.0
 """How often an owner renews its lease."""
 
 LEASE_SECONDS = 15.0
-"""How long a lease lasts without a heartbeat."""
+"""How long a lease lasts without a heartbeat: then another process may take it, where no process ids tell more."""
+
+GONE_SECONDS = 120.0
+"""How long after its last heartbeat an owner on another machine counts as late, not as gone, for those who wait for it.
+
+A heartbeat is a write into the warehouse by a thread of a busy process: it comes late under load, and clocks differ.
+"""
 
 
 def new_owner_name() -> str:
@@ -74,16 +82,31 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
     """Whether somebody still owns the warehouse.
 
     On a local path the processes themselves tell: an owner whose Python or JVM still runs holds it, whatever its
-    heartbeat says, since a commit of its may be in flight. Elsewhere the heartbeat does.
+    heartbeat says, since a commit of its may be in flight. In an object store every commit is refused that comes after
+    another owner's, so that one that lives but is late loses it. Of another machine's owner only the heartbeat tells.
     """
-    if lease is None:
+    if lease is None or lease.is_released:
         return False
-    if lease.is_released:
-        return False
-    if is_local and lease.host == this_machine():
-        is_python_alive = is_process_alive(lease.python_pid, lease.python_start)
-        return is_python_alive or is_process_alive(lease.jvm_pid, lease.jvm_start)
+    if lease.host == this_machine() and (is_local or not _is_alive(lease)):
+        return _is_alive(lease)
     return lease.expires_ms > now_ms
+
+
+def is_owned(lease: Lease | None, *, now_ms: int) -> bool:
+    """Whether there is an owner to wait for: one that may only be late with its heartbeat counts.
+
+    On the owner's own machine its processes tell, wherever the warehouse lies.
+    """
+    if lease is None or lease.is_released:
+        return False
+    if lease.host == this_machine():
+        return _is_alive(lease)
+    return lease.heartbeat_ms + int(GONE_SECONDS * 1000) > now_ms
+
+
+def _is_alive(lease: Lease) -> bool:
+    is_python_alive = is_process_alive(lease.python_pid, lease.python_start)
+    return is_python_alive or is_process_alive(lease.jvm_pid, lease.jvm_start)
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
@@ -102,11 +125,36 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def try_take(facts: RuntimeFacts, owner: str, jvm_pid: int, *, is_local: bool) -> Lease | None:
+@dataclass(slots=True)
+class LeaseWatch:
+    """Sees another machine's owner renew its lease, by this process's clock: that machine's may be ahead or behind."""
+
+    clock: Callable[[], float] = time.monotonic
+    _seen: tuple[str, int] | None = None
+    _seen_at: float = 0.0
+
+    def is_renewed(self, lease: Lease, now_ms: int) -> bool:
+        """Whether the lease was renewed within LEASE_SECONDS, or has not been watched for so long.
+
+        One that is older than clocks differ needs no watching.
+        """
+        if lease.heartbeat_ms + int(GONE_SECONDS * 1000) <= now_ms:
+            return False
+        beat = (lease.owner, lease.heartbeat_ms)
+        if beat != self._seen:
+            self._seen, self._seen_at = beat, self.clock()
+        return self.clock() - self._seen_at < LEASE_SECONDS
+
+
+def try_take(
+    facts: RuntimeFacts, owner: str, jvm_pid: int, *, is_local: bool, watch: LeaseWatch | None = None
+) -> Lease | None:
     """Takes the lease if nobody holds it; None where somebody does or another process was faster."""
     old = facts.lease()
     at = now_ms()
-    if is_held(old, is_local=is_local, now_ms=at):
+    is_elsewhere = old is not None and not old.is_released and old.host != this_machine()
+    is_renewed = watch is not None and old is not None and is_elsewhere and watch.is_renewed(old, at)
+    if is_renewed or is_held(old, is_local=is_local, now_ms=at):
         return None
     lease = Lease(
         owner=owner,

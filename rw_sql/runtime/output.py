@@ -18,15 +18,18 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta_log import JobCommit, last_batch, latest_version
 from rw_sql.runtime.faults import fault
+from rw_sql.runtime.file_merge import FileMerge
 from rw_sql.runtime.row_counts import ANY, Expected, MiscountError
 from rw_sql.runtime.shared_folder import require_shared
 from rw_sql.runtime.spark_files import forget_unfinished, merge_problem, write_files
+from rw_sql.runtime.table_files import maintenance_properties
 from rw_sql.runtime.version_checksum import VersionChecksums
 from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from deltalake.transaction import AddAction, RemoveAction
     from pyspark.sql import DataFrame
 
     from rw_sql.runtime.delta_log import Life
@@ -352,24 +355,11 @@ class JobOutput:
         fault("batch.before_append")
         self._require_turn(version)
         commit = self._commit_of(batch, ranges or {})
-        if self.warehouse.is_local:
-            require_shared(self.warehouse, frame.sparkSession)
-            self._append_files(frame, version, commit, partition or {}, expected)
-        else:
-            self._append_by_spark(frame, version, commit)
-        fault("batch.after_append")
-
-    def _append_files(
-        self,
-        frame: DataFrame,
-        version: int,
-        commit: JobCommit,
-        partition: Mapping[str, object],
-        expected: Expected,
-    ) -> None:
+        given = partition or {}
+        require_shared(self.warehouse, frame.sparkSession)
         try:
             written = write_files(
-                self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=partition
+                self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given
             )
         except Exception:
             # A run that takes over removes the files that this one writes.
@@ -379,30 +369,24 @@ class JobOutput:
         fault("batch.written")
         # Spark may have written for minutes: what was committed meanwhile is looked at, and nothing after that.
         self._require_turn(version)
+        self._commit_files(written.actions, self._properties(version, commit), list(given))
+        self.tell_version()
+        fault("batch.after_append")
+
+    def _commit_files(
+        self,
+        actions: list[AddAction | RemoveAction],
+        properties: CommitProperties,
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        """Commits files to the version after the handle's. Raises FencedError where that is taken."""
         try:
             self.table.create_write_transaction(
-                written.actions,
-                "append",
-                self.table.schema(),
-                list(partition),
-                commit_properties=self._properties(version, commit),
+                actions, "append", self.table.schema(), list(partition_by), commit_properties=properties
             )
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
         self.table.update_incremental()
-        self.tell_version()
-
-    def _append_by_spark(self, frame: DataFrame, version: int, commit: JobCommit) -> None:
-        """On an object store, where a file that is moved is copied. What a fenced run wrote is passed over."""
-        (
-            frame.write.format("delta")
-            .mode("append")
-            .option("txnAppId", self.job)
-            .option("txnVersion", str(version))
-            .option("userMetadata", commit.to_json())
-            .save(self.path)
-        )
-        self._require_written(version)
 
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int, *, within: str = "") -> None:
         """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
@@ -441,13 +425,37 @@ class JobOutput:
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int, *, rows: int | None = None) -> None:
         """As :meth:`upsert_rows`, for a batch that is too large for one process. It has so many ``rows``.
 
-        Raises StalledError where an executor does not see the table's folder. Where only the commit shows it, for Spark
-        makes that itself, the table is taken back.
+        The caller persists the frame. Raises StalledError where an executor does not see the table's folder. Where only
+        the commit shows it, for Spark makes that itself on a local path, the table is taken back.
         """
+        fault("batch.before_merge")
+        if self.warehouse.is_local:
+            self._merge_by_spark(frame, keys, batch, rows)
+        else:
+            self._merge_files(frame, keys, batch)
+        fault("batch.after_merge")
+
+    def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
+        """In an object store, where a commit of Spark's may replace another process's: delta-rs commits the files."""
+        version = self._version_of(batch)
+        self._require_turn(version)
+        merge = FileMerge(self.warehouse, self.path, self.table, frame, keys, job=self.job, run=self.run)
+        has_feed = self.table.metadata().configuration.get(CHANGE_FEED) == "true"
+        split = merge.split() if has_feed else []
+        if split:
+            self._require_turn(version)
+            self._commit_files(split, maintenance_properties("split"))
+        merged = merge.merged()
+        fault("batch.written")
+        self._require_turn(version)
+        self._commit_files(merged, self._properties(version, self._commit_of(batch, {})))
+        self.tell_version(anew=True)
+
+    def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
+        """On a local path, where a version is written by whoever links its file first, Spark included."""
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)
-        fault("batch.before_merge")
         require_shared(self.warehouse, frame.sparkSession)
         spark = frame.sparkSession
         spark.conf.set("spark.databricks.delta.write.txnAppId", self.job)
@@ -470,7 +478,6 @@ class JobOutput:
             spark.conf.unset("spark.databricks.delta.write.txnAppId")
             spark.conf.unset("spark.databricks.delta.write.txnVersion")
             spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
-        fault("batch.after_merge")
         self._require_written(version)
         wrong = merge_problem(self.warehouse, self.path, self.table.version(), rows)
         if wrong:

@@ -25,7 +25,7 @@ from rw_sql.runtime.background import run_in_background
 from rw_sql.runtime.downtime import note_downtime
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import StalledError, cause_line
-from rw_sql.runtime.lease import HEARTBEAT_SECONDS, is_held, is_orphaned, now_ms, renewed, try_take
+from rw_sql.runtime.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, now_ms, renewed, try_take
 from rw_sql.runtime.readable import require_same, require_splits, still_asked
 from rw_sql.runtime.rebuilding import swap_rebuilt
 from rw_sql.runtime.reconciler import Reconciler
@@ -90,6 +90,7 @@ class Owner:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lease: Lease | None = None
+        self._watch = LeaseWatch()
         self._lease_lock = threading.Lock()
         self._reconciler: Reconciler | None = None
         self._stopping = threading.Event()
@@ -153,8 +154,9 @@ class Owner:
     def _try_take(self) -> None:
         runtime = self._context.metastore.runtime
         jvm_pid = self._context.sessions.jvm_pid
+        is_local = self._context.warehouse.is_local
         self._note_downtime()
-        lease = try_take(runtime, self._context.owner, jvm_pid, is_local=self._context.warehouse.is_local)
+        lease = try_take(runtime, self._context.owner, jvm_pid, is_local=is_local, watch=self._watch)
         if lease is None:
             self._warn_of_orphan()
         else:
@@ -163,6 +165,7 @@ class Owner:
             # From here on the lease is ours, whatever fails: nobody else takes it while this process lives.
             self._reconciler = Reconciler(self._context)
             self._lease = lease
+            self._context.owning.set()
             try:
                 self._context.metastore.project()
             except (DeltaError, OSError) as error:
@@ -297,6 +300,7 @@ class Owner:
                 note_downtime(self._context.warehouse, last, lease.heartbeat_ms)
                 return True
             reconciler, self._reconciler, self._lease = self._reconciler, None, None
+            self._context.owning.clear()
         logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)
         if reconciler is not None:
             reconciler.stop_all(is_owner=False)
@@ -327,6 +331,7 @@ class Owner:
             logger.warning("the lease could not be released; it ends with this process: %s", error)
         finally:
             self._lease = None
+            self._context.owning.clear()
             self._context.applied.forget()
 
     def _discover(self, reconciler: Reconciler) -> None:

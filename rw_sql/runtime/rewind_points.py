@@ -15,7 +15,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import fsspec
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -344,15 +343,15 @@ def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> N
     warehouse = context.warehouse
     files = warehouse.files
     names = list(files.find(origin)) if warehouse.exists(origin) else []
-    base = fsspec.core.url_to_fs(origin)[1].rstrip("/")
+    base = str(files._strip_protocol(origin)).rstrip("/")
     for path in names:
         name = str(path)[len(base) + 1 :]
-        if _is_later(name, batch):
+        if not name or name.endswith("/") or _is_later(name, batch):
             continue
         to = f"{target}/{name}"
-        files.makedirs(to.rpartition("/")[0], exist_ok=True)
+        warehouse.make_folders(to.rpartition("/")[0])
         if warehouse.is_local:
-            _link(str(path), fsspec.core.url_to_fs(to)[1])
+            _link(str(path), str(files._strip_protocol(to)))
         else:
             files.cp_file(str(path), to)
 

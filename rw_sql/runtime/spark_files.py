@@ -1,42 +1,49 @@
 """A large batch's rows as Parquet files that Spark writes into a table's folder, and what a commit says of each.
 
-Spark writes plain files into a folder of their own, delta-rs reads their statistics from their footers, and they are
-moved to where the table's files lie. What commits them is the caller, as it commits small batches: until then nobody
-reads them. Delta's own writer in Spark does all of it too, at a quarter more of CPU time: it asks for each row which
-file it goes to and what it means for the statistics, and for each commit what the table is.
+On a local path Spark writes plain files into a folder of their own, delta-rs reads their statistics from their footers,
+and they are moved to where the table's files lie. What commits them is the caller, as it commits small batches: until
+then nobody reads them. Delta's own writer in Spark does all of it too, at a quarter more of CPU time: it asks for each
+row which file it goes to and what it means for the statistics, and for each commit what the table is.
 
-Which files there are is found by listing the folder on the driver. A file that an executor wrote elsewhere, or that
-was removed, is not among them, and one that no task reports is. So what the tasks report of their rows and files,
-which Spark adds up, is compared with the footers of the files.
+In an object store a moved file is a copy, and Spark's plain writer moves each twice. There Delta's writer in Spark puts
+each file where it stays, into a table of its own in a folder below the table's; the caller commits these very files to
+the table, and the log of that other table goes. Spark never commits to the table itself: its log store for S3 replaces
+a version that another process has written.
+
+Which files there are on a local path is found by listing the folder on the driver. A file that an executor wrote
+elsewhere, or that was removed, is not among them, and one that no task reports is. So what the tasks report of their
+rows and files, which Spark adds up, is compared with the footers of the files.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from deltalake import convert_to_deltalake
+from deltalake import DeltaTable, Schema, convert_to_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.runtime.delta_log import read_actions
+from rw_sql.runtime.delta_log import latest_version, read_actions
 from rw_sql.runtime.row_counts import MiscountError, RowCount, rows_read
 from rw_sql.syntax.names import quoted_for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from deltalake import DeltaTable
     from deltalake.transaction import RemoveAction
     from pyspark.sql import Column, DataFrame
 
     from rw_sql.runtime.storage import Warehouse
 
 _UNFINISHED = "_rw_writing"
+WRITTEN = "written"
+"""The folder below a table's in an object store that has a folder for each batch that Spark wrote."""
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -71,16 +78,21 @@ def write_files(
     job: str,
     run: int,
     partition: Mapping[str, object],
+    is_new_data: bool = True,
 ) -> Written:
-    """The rows of a frame as new files of the table at a local path, and the actions that add them to it.
+    """The rows of a frame as new files of the table, and the actions that add them to it.
 
     ``partition`` are the values of the table's partition columns, which all rows share. Its other columns are taken
-    from the frame by name and made of the table's types; those that the frame lacks are NULL. Raises MiscountError
-    where the files do not hold the rows that Spark's tasks report.
+    from the frame by name and made of the table's types; those that the frame lacks are NULL. ``is_new_data`` is false
+    for rows that the table has already. Raises MiscountError where the files do not hold the rows that Spark's tasks
+    report.
     """
+    if not warehouse.is_local:
+        folder = f"{WRITTEN}/{job}-{run}-{uuid.uuid4().hex}"
+        return _written_in_place(warehouse, path, folder, table, frame, partition, is_new_data=is_new_data)
     staged = f"{_unfinished(path, job)}/{run}"
     warehouse.remove(staged)
-    reported = _save(_fitted(frame, table, partition), staged)
+    reported = _save(fitted(frame, table, partition), staged)
     configuration = table.metadata().configuration
     statistics = {name: configuration[name] for name in _STATISTICS if name in configuration}
     found = _files_in(warehouse, staged, statistics)
@@ -99,7 +111,7 @@ def write_files(
                 size=file["size"],
                 partition_values={name: str(value) for name, value in partition.items()},
                 modification_time=file["modificationTime"],
-                data_change=True,
+                data_change=is_new_data,
                 stats=file["stats"],
             )
         )
@@ -181,8 +193,76 @@ def _is_whole(warehouse: Warehouse, path: str, size: int) -> bool:
         return False
 
 
+def _written_in_place(
+    warehouse: Warehouse,
+    path: str,
+    folder: str,
+    table: DeltaTable,
+    frame: DataFrame,
+    partition: Mapping[str, object],
+    *,
+    is_new_data: bool,
+) -> Written:
+    """As :func:`write_files`, into a folder below the table's, where the files stay."""
+    place = f"{path}/{folder}"
+    rows = fitted(frame, table, partition)
+    columns = [column for column in table.schema().fields if column.name not in partition]
+    configuration = table.metadata().configuration
+    # Made by delta-rs, since Spark makes no table with a space in a column's name.
+    DeltaTable.create(
+        place,
+        Schema(columns),
+        configuration={name: configuration[name] for name in _STATISTICS if name in configuration},
+    )
+    rows.write.format("delta").mode("append").save(place)
+    added: list[AddAction | RemoveAction] = []
+    # Of no rows Delta makes no commit.
+    actions = read_actions(warehouse, place, 1) if latest_version(warehouse, place) == 1 else []
+    for action in actions:
+        file = action.get("add")
+        if file is None or not json.loads(file["stats"])["numRecords"]:
+            continue
+        added.append(
+            AddAction(
+                path=f"{folder}/{file['path']}",
+                size=file["size"],
+                partition_values={name: str(value) for name, value in partition.items()},
+                modification_time=file["modificationTime"],
+                data_change=is_new_data,
+                stats=file["stats"],
+            )
+        )
+    warehouse.remove(f"{place}/_delta_log")
+    _forget_table(frame, place)
+    return Written(actions=added, count=RowCount(written=_committed_rows(actions, place)))
+
+
+def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
+    """The rows of a commit of Delta's writer. Raises MiscountError where its files hold another number than it reports."""
+    rows = sum(_records(action["add"]) for action in actions if "add" in action)
+    for action in actions:
+        counted = action.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")
+        if counted is not None and int(counted) != rows:
+            raise MiscountError(f"Spark's tasks report {counted} rows, and the files in {place} hold {rows}")
+    return rows
+
+
+def _forget_table(frame: DataFrame, place: str) -> None:
+    """Lets Delta forget what it knows of a table: it would for an hour, of one table a batch."""
+    session: Any = frame.sparkSession
+    java = session._jvm
+    java.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
+        session._jsparkSession, java.org.apache.hadoop.fs.Path(place)
+    )
+
+
 def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) -> None:
-    """Removes what earlier runs of a job had begun to write for the table at a path and never committed."""
+    """Removes what earlier runs of a job had begun to write for the table at a path and never committed.
+
+    In an object store such files lie beside those that were committed: upkeep removes them.
+    """
+    if not warehouse.is_local:
+        return
     folder = _unfinished(path, job)
     for name in warehouse.list_names(folder):
         if name != str(run):
@@ -194,9 +274,16 @@ def _unfinished(path: str, job: str) -> str:
     return f"{path}/{_UNFINISHED}/{job}"
 
 
-def _fitted(frame: DataFrame, table: DeltaTable, partition: Mapping[str, object]) -> DataFrame:
-    """The frame with the columns that the table's files have."""
-    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+def schema_of(table: DeltaTable) -> StructType:
+    """A table's columns as Spark has them."""
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def fitted(
+    frame: DataFrame, table: DeltaTable, partition: Mapping[str, object], keep: Collection[str] = ()
+) -> DataFrame:
+    """The frame with the columns that the table's files have, and those of ``keep`` that it has."""
+    schema = schema_of(table)
     given = {field.name.lower(): field for field in frame.schema.fields}
     columns: list[Column] = []
     for field in schema.fields:
@@ -207,4 +294,4 @@ def _fitted(frame: DataFrame, table: DeltaTable, partition: Mapping[str, object]
         if found is None or found.dataType.simpleString() != field.dataType.simpleString():
             column = column.cast(field.dataType)
         columns.append(column.alias(field.name))
-    return frame.select(*columns)
+    return frame.select(*columns, *(name for name in keep if name in frame.columns))

@@ -36,8 +36,8 @@ class Warehouse:
 
     @cached_property
     def files(self) -> AbstractFileSystem:
-        """The file system it lies on."""
-        return fsspec.core.url_to_fs(self.uri)[0]
+        """The file system it lies on. It caches no listing: other processes and Spark write there too."""
+        return fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
 
     def data(self, object_id: int, generation: int) -> str:
         """The Delta table of a source's log or a view's rows."""
@@ -84,15 +84,20 @@ class Warehouse:
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
 
     def read_text(self, path: str) -> str:
-        """The text of a file. Raises FileNotFoundError."""
-        return str(self.files.read_text(path, encoding="utf-8"))
+        """The text of a file. Raises FileNotFoundError.
+
+        One request by key: to open a file is to ask for its size and tag first, and whoever replaces it between the two
+        makes the read fail.
+        """
+        data: bytes = self.files.cat_file(path)
+        return data.decode("utf-8")
 
     def write_text(self, path: str, text: str) -> None:
-        """Writes a file whole, its folder included; on a local path it appears at once."""
-        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        """Writes a file whole, its folder included; it appears at once."""
         if not self.is_local:
-            self.files.write_text(path, text, encoding="utf-8")
+            self.files.pipe_file(path, text.encode("utf-8"))
             return
+        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
         unfinished = f"{path}.{uuid.uuid4().hex}.writing"
         self.files.write_text(unfinished, text, encoding="utf-8")
         self.files.mv(unfinished, path)
@@ -102,7 +107,8 @@ class Warehouse:
         before = time.time() - seconds
         found: dict[str, dict[str, Any]] = self.files.find(folder, detail=True)
         root = self.files._strip_protocol(folder).rstrip("/") + "/"
-        return sorted(path.removeprefix(root) for path, of in found.items() if _written_at(of) < before)
+        old = (path.removeprefix(root) for path, of in found.items() if _written_at(of) < before)
+        return sorted(path for path in old if path and not path.endswith("/"))
 
     def make_folders(self, *paths: str) -> None:
         """Makes folders with those above them, where there are such things: an object store has none."""
@@ -111,17 +117,20 @@ class Warehouse:
                 self.files.makedirs(path, exist_ok=True)
 
     def exists(self, path: str) -> bool:
-        """Whether a file is there. Only sure on a local path: elsewhere a listing may be remembered."""
+        """Whether a file or folder is there."""
         return bool(self.files.exists(path))
 
     def list_names(self, folder: str) -> list[str]:
-        """The names in a folder; none where it does not exist."""
+        """The names in a folder; none where it does not exist.
+
+        In an object store Hadoop marks an empty folder by an object, which a listing of the folder shows as well.
+        """
+        own = str(self.files._strip_protocol(folder)).rstrip("/")
         try:
-            return [
-                str(path).rstrip("/").rpartition("/")[2] for path in self.files.ls(folder, detail=False, refresh=True)
-            ]
+            found = [str(path).rstrip("/") for path in self.files.ls(folder, detail=False)]
         except FileNotFoundError:
             return []
+        return [path.rpartition("/")[2] for path in found if path != own]
 
     def remove(self, path: str) -> None:
         """Removes a file or folder with all it holds; nothing where it does not exist."""

@@ -20,6 +20,7 @@ from deltalake import CommitProperties, PostCommitHookProperties
 
 from rw_sql.runtime.delta_log import commit_path, commit_versions, read_actions
 from rw_sql.runtime.faults import fault
+from rw_sql.runtime.spark_files import WRITTEN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -224,4 +225,5 @@ def _replaced(actions: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _is_data(path: str) -> bool:
-    return path.endswith(".parquet") and not path.startswith("_delta_log/")
+    """Whether a file is the table's if it is known: below WRITTEN also what a killed writer left beside its rows."""
+    return path.startswith(f"{WRITTEN}/") or (path.endswith(".parquet") and not path.startswith("_delta_log/"))

@@ -19,7 +19,7 @@ def read_text_file(path: str) -> str:
     import fsspec
 
     try:
-        files, plain = fsspec.core.url_to_fs(path)
+        files, plain = fsspec.core.url_to_fs(path, use_listings_cache=False)
         read = bytes(files.cat_file(plain))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

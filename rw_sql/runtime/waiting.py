@@ -12,7 +12,6 @@ from rw_sql.plan.lower_rebuild import rebuild_groups
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.refreshes import progress_of, refresh_of
 from rw_sql.runtime.backfills import unfinished_backfills
-from rw_sql.runtime.lease import is_held, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,8 +44,7 @@ def wait_until_made(
         unfinished = unfinished_backfills(context.metastore, snapshot)
         left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
         statuses = context.metastore.runtime.job_statuses()
-        lease = context.metastore.runtime.lease()
-        is_owned = is_held(lease, is_local=context.warehouse.is_local, now_ms=now_ms())
+        is_owned = context.has_owner()
         is_late = deadline is not None and time.monotonic() > deadline
         notices: list[ObjectChange] = []
         is_waiting = False

@@ -52,7 +52,7 @@ from rw_sql.runtime.backfills import unfinished_backfills
 from rw_sql.runtime.checkpoint_answers import answer_checkpoint, read_checkpoint_text
 from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
-from rw_sql.runtime.lease import is_held, now_ms
+from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.log_size import measure_logs
 from rw_sql.runtime.positions import (
     oldest_reader_epoch,
@@ -246,7 +246,7 @@ class World:
         facts = self._context.metastore.runtime
         statuses = dict(facts.job_statuses())
         lease = facts.lease()
-        if lease is None or not is_held(lease, is_local=self._context.warehouse.is_local, now_ms=now_ms()):
+        if lease is None or not self._context.has_owner(lease):
             return {job: replace(status, state="STOPPED", run=None) for job, status in statuses.items()}
         if self._real is not None:
             # Where only the statements of a block hold it, its reader stops before they are committed.

@@ -7,6 +7,7 @@ import pytest
 import rw_sql
 from rw_sql.runtime import owner
 from tests.integration.attached import AttachedSession
+from tests.s3_store import S3Store
 from tests.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
@@ -17,9 +18,23 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
+    """A store that speaks S3; whatever this process starts afterwards reaches it by the environment."""
+    store = S3Store(tmp_path_factory.mktemp("s3"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in store.environment().items():
+            patch.setenv(name, value)
+        yield store
+    store.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of this process, attached to nothing."""
-    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=FEW_ROWS)
+    settings = dict(FEW_ROWS)
+    if request.config.getoption("--warehouse") == "s3":
+        settings |= request.getfixturevalue("s3_store").spark_settings()
+    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=settings)
     rw_sql.detach(session)
     yield session
     rw_sql.detach(session)
@@ -38,9 +53,20 @@ def made_code(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture
-def session(spark: SparkSession, tmp_path: Path) -> Iterator[AttachedSession]:
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a test's warehouse is to be: a folder of the test's, or below a bucket (``--warehouse s3``)."""
+    if request.config.getoption("--warehouse") == "s3":
+        return str(request.getfixturevalue("s3_store").warehouse())
+    return str(tmp_path / "warehouse")
+
+
+@pytest.fixture
+def session(spark: SparkSession, warehouse: str) -> Iterator[AttachedSession]:
     """The Spark session attached to an empty warehouse, whose jobs this process runs."""
-    attached = AttachedSession(spark, str(tmp_path / "warehouse"))
+    attached = AttachedSession(spark, warehouse)
+    if "://" in warehouse:
+        # A batch of a stateful view is hundreds of requests, and the tests' store is one Python process.
+        attached.run("SET statement_timeout = '300s'")
     yield attached
     attached.detach()
     # Delta keeps what it knows of every table for an hour: of tables that nobody reads again, by the hundred.

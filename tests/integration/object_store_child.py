@@ -1,0 +1,84 @@
+"""A process that writes large batches into tables in an object store, and stops itself where it is told to.
+
+Each line of standard input is a task as JSON, each line of standard output what came of it. ``pause`` names the fault
+point at which the process and its JVM stop (SIGSTOP), right after they said so; whoever started it lets them go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import rw_sql
+from rw_sql.runtime import output as module
+from rw_sql.runtime.output import FencedError, JobOutput
+from rw_sql.runtime.spark_sessions import SparkSessions
+from rw_sql.runtime.storage import Warehouse
+from tests.spark_settings import FEW_ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def main(settings: str, warehouse: str, local: str) -> None:
+    """Serves tasks until standard input ends."""
+    first = rw_sql.connect(local, run_jobs=False, config={**FEW_ROWS, **json.loads(settings)})
+    rw_sql.detach(first)
+    sessions = SparkSessions(first)
+    spark = sessions.new()
+    outputs: dict[str, JobOutput] = {}
+    say({"ready": True})
+    for line in sys.stdin:
+        task = json.loads(line)
+        pause = task.get("pause")
+
+        def pass_fault(name: str, pause: str | None = pause) -> None:
+            if name == pause:
+                say({"paused": [os.getpid(), sessions.jvm_pid]})
+                os.kill(sessions.jvm_pid, signal.SIGSTOP)
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+        module.fault = pass_fault
+        try:
+            do(spark, Warehouse.at(warehouse), outputs, task)
+        except FencedError:
+            say({"done": "fenced"})
+        else:
+            say({"done": "committed"})
+
+
+def do(spark: SparkSession, warehouse: Warehouse, outputs: dict[str, JobOutput], task: dict[str, Any]) -> None:
+    """Opens a table (``open``), appends rows to it or merges them into it."""
+    path = f"{warehouse.uri}/{task['table']}"
+    frame = spark.createDataFrame([tuple(row) for row in task["rows"]], task["schema"]).persist()
+    match task["do"]:
+        case "open":
+            outputs[path] = JobOutput.open(
+                warehouse,
+                path,
+                frame.schema.json(),
+                job="mv-1",
+                run=1,
+                epoch=1,
+                has_change_feed=task["feed"],
+                partition_by=task["partition"],
+            )
+        case "append":
+            outputs[path].append_frame(frame, task["batch"], partition=task.get("values"))
+        case "merge":
+            outputs[path].upsert_frame(frame, task["keys"], task["batch"])
+        case "feed":
+            changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+            rows = changes.load(path).drop("_commit_timestamp").collect()
+            say({"rows": sorted(([*row] for row in rows), key=str)})
+
+
+def say(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,192 @@
+"""Large batches in an object store: written by Spark, committed by whoever comes first, and never by a run that was
+fenced out, wherever that was paused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.runtime.delta_log import commit_versions, job_commits
+from rw_sql.runtime.output import JobOutput
+from rw_sql.runtime.storage import Warehouse
+from tests.integration.attached import wait_until
+from tests.s3_store import unconditional_commits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.s3_store import S3Store
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+SCHEMA = "k long, v string"
+ODD_SCHEMA = "k long, `a b` string, at timestamp_ntz, hour int"
+
+
+class Child:
+    """The process with Spark, and the warehouse that it writes into."""
+
+    def __init__(self, store: S3Store, folder: str) -> None:
+        self.store = store
+        self.warehouse = Warehouse.at(store.warehouse())
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.integration.object_store_child"),
+                *(json.dumps(dict(store.spark_settings())), self.warehouse.uri, folder),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.hear() == {"ready": True}
+
+    def hear(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the process ended: {self._process.wait()}"
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def tell(self, do: str, table: str, *rows: tuple[Any, ...], schema: str = SCHEMA, **more: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, "table": table, "rows": rows, "schema": schema, **more}) + "\n")
+        self._process.stdin.flush()
+
+    def do(self, do: str, table: str, *rows: tuple[Any, ...], **more: Any) -> str:
+        self.tell(do, table, *rows, **more)
+        return str(self.hear()["done"])
+
+    def make(self, table: str, *, feed: bool = False, partition: tuple[str, ...] = (), schema: str = SCHEMA) -> None:
+        assert self.do("open", table, schema=schema, feed=feed, partition=partition) == "committed"
+
+    def feed(self, table: str) -> list[list[Any]]:
+        self.tell("feed", table)
+        rows: list[list[Any]] = self.hear()["rows"]
+        assert self.hear()["done"] == "committed"
+        return rows
+
+    def path(self, table: str) -> str:
+        return f"{self.warehouse.uri}/{table}"
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        found = DeltaTable(self.path(table)).to_pyarrow_table()
+        return sorted(tuple(row.values()) for row in found.to_pylist())
+
+    def take_over(self, table: str) -> JobOutput:
+        """Another process's run of the same job."""
+        return JobOutput.reopen(self.warehouse, self.path(table), job="mv-1", run=2, epoch=2)
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(60) == 0
+
+
+@pytest.fixture(scope="module")
+def child(s3_store: S3Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """The process, which every test of this module sends tasks to."""
+    started = Child(s3_store, str(tmp_path_factory.mktemp("local")))
+    yield started
+    started.end()
+
+
+def some(*keys: int, value: str = "a") -> list[tuple[int, str]]:
+    return [(key, value) for key in keys]
+
+
+def test_a_large_append_is_what_spark_wrote_and_delta_rs_committed(child: Child) -> None:
+    child.make("odd", partition=("hour",), schema=ODD_SCHEMA)
+    rows = [(1, "x y", None), (2, None, None)]
+    given = {"schema": "k long, `a b` string, at timestamp_ntz", "values": {"hour": 7}}
+    assert child.do("append", "odd", *rows, batch=0, **given) == "committed"
+    assert child.rows("odd") == [(1, "x y", None, 7), (2, None, None, 7)]
+    assert child.do("append", "odd", batch=1, **given) == "committed"
+    table = DeltaTable(child.path("odd"))
+    assert (table.transaction_version("mv-1"), len(table.partitions())) == ((1 << 32) + 2, 1)
+    # What Spark needed to write them is gone, and what the table does not know is no file of it.
+    found = child.warehouse.files.find(child.path("odd"))
+    assert {path.rpartition("/")[2] for path in found if path.endswith(".parquet")} == {
+        uri.rpartition("/")[2] for uri in table.file_uris()
+    }
+    assert not [path for path in found if "/written/" in path and "_delta_log" in path]
+
+
+@pytest.mark.parametrize("feed", [False, True])
+def test_a_large_merge_replaces_deletes_and_adds(child: Child, feed: bool) -> None:
+    table = f"merged-{feed}"
+    child.make(table, feed=feed)
+    child.do("append", table, *some(1, 2, 3), batch=0)
+    child.do("append", table, *some(10, 11), (None, "a"), batch=1)
+    untouched = set(DeltaTable(child.path(table)).file_uris())
+    change = [(2, "b", True), (3, "gone", False), (7, "b", True), (8, "never", False)]
+    with_keep = "k long, v string, _rw_keep boolean"
+    assert child.do("merge", table, *change, batch=2, keys=["k"], schema=with_keep) == "committed"
+    assert child.do("merge", table, (None, "b"), batch=3, keys=["k"]) == "committed"
+    kept = {(1, "a"), (2, "b"), (7, "b"), (10, "a"), (11, "a"), (None, "b")}
+    assert {(row["k"], row["v"]) for row in DeltaTable(child.path(table)).to_pyarrow_table().to_pylist()} == kept
+    assert len(untouched & set(DeltaTable(child.path(table)).file_uris())) == 1
+    if feed:
+        by_version: dict[int, set[tuple[Any, ...]]] = {}
+        for k, v, change, version in child.feed(table):
+            by_version.setdefault(version, set()).add((k, v, change))
+        assert [by_version[version] for version in sorted(by_version)[2:]] == [
+            {(2, "a", "delete"), (3, "a", "delete"), (2, "b", "insert"), (7, "b", "insert")},
+            {(None, "a", "delete"), (None, "b", "insert")},
+        ]
+
+
+CASES = [("append", False), ("merge", False), ("merge", True)]
+
+
+@pytest.mark.parametrize(("do", "feed"), CASES)
+def test_a_paused_run_that_wakes_commits_nothing(child: Child, do: str, feed: bool) -> None:
+    table = f"paused-{do}-{feed}"
+    child.make(table, feed=feed)
+    child.do("append", table, *some(1, 2), batch=0)
+    child.tell(do, table, *some(2, 3, value="late"), batch=1, keys=["k"], pause="batch.written")
+    pids = child.hear()["paused"]
+    wait_until(lambda: all(state_of(pid) == "T" for pid in pids), "both processes stand still")
+    second = child.take_over(table)
+    second.append_rows(pa.table({"k": [9], "v": ["second"]}), 1)
+    versions = commit_versions(child.warehouse, child.path(table))
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    assert child.hear() == {"done": "fenced"}
+    assert child.rows(table) == [(1, "a"), (2, "a"), (9, "second")]
+    assert commit_versions(child.warehouse, child.path(table)) == versions
+
+
+@pytest.mark.parametrize(("do", "feed"), CASES)
+def test_a_commit_that_was_on_its_way_takes_no_ones_place(child: Child, do: str, feed: bool) -> None:
+    table = f"sent-{do}-{feed}"
+    child.make(table, feed=feed)
+    child.do("append", table, *some(1, 2), batch=0)
+    with child.store.holding(rf"/{table}/_delta_log/\d+\.json$") as is_waiting:
+        child.tell(do, table, *some(2, 3, value="late"), batch=1, keys=["k"])
+        wait_until(is_waiting, "the commit is on its way")
+        second = child.take_over(table)
+        second.append_rows(pa.table({"k": [9], "v": ["second"]}), 1)
+    assert child.hear() == {"done": "fenced"}
+    assert child.rows(table) == [(1, "a"), (2, "a"), (9, "second")]
+    first = [commit for _, commit in job_commits(child.warehouse, child.path(table)) if commit.run == 1]
+    assert [commit.batch for commit in first] == [0, -1]
+
+
+def test_every_commit_is_a_conditional_write(child: Child) -> None:
+    requests = child.store.requests()
+    assert any(request.is_commit for request in requests)
+    assert unconditional_commits(requests) == []
+
+
+def state_of(pid: int) -> str:
+    """A process's state: T where it is stopped."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
