@@ -145,7 +145,7 @@ def main(folder: str) -> None:
 
     inner = DomainDispatcherApplication(create_backend_app)
     requests, gate, waiting = (Path(folder, name) for name in _FILES)
-    out = requests.open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 - as long as the process
+    out = requests.open("a", encoding="utf-8", buffering=1)
     # A store decides one conditional write after the other; moto looks first and writes then.
     writing = threading.Lock()
 

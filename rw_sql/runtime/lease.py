@@ -83,11 +83,11 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
 
     On a local path the processes themselves tell: an owner whose Python or JVM still runs holds it, whatever its
     heartbeat says, since a commit of its may be in flight. In an object store every commit is refused that comes after
-    another owner's, so that one that lives but is late loses it. Of another machine's owner only the heartbeat tells.
+    another owner's, so that one that is late loses it, alive or not: there the heartbeat tells.
     """
     if lease is None or lease.is_released:
         return False
-    if lease.host == this_machine() and (is_local or not _is_alive(lease)):
+    if is_local and lease.host == this_machine():
         return _is_alive(lease)
     return lease.expires_ms > now_ms
 

@@ -220,7 +220,10 @@ def _written_in_place(
     actions = read_actions(warehouse, place, 1) if latest_version(warehouse, place) == 1 else []
     for action in actions:
         file = action.get("add")
-        if file is None or not json.loads(file["stats"])["numRecords"]:
+        if file is None:
+            continue
+        if not json.loads(file["stats"])["numRecords"]:
+            warehouse.remove(f"{place}/{file['path']}")
             continue
         added.append(
             AddAction(

@@ -5,17 +5,32 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import JobStatus, Lease
 from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRecord
 from rw_sql.plan.requests import ReadJobStatuses
 from rw_sql.runtime.context import Context
-from rw_sql.runtime.lease import is_held, is_orphaned, now_ms, process_start, this_machine, try_take
+from rw_sql.runtime.executor import Executor
+from rw_sql.runtime.holds import is_in_force, take_hold
+from rw_sql.runtime.lease import (
+    GONE_SECONDS,
+    LEASE_SECONDS,
+    LeaseWatch,
+    is_held,
+    is_orphaned,
+    is_owned,
+    now_ms,
+    process_start,
+    this_machine,
+    try_take,
+)
 from rw_sql.runtime.storage import Warehouse
 from rw_sql.runtime.world import World
 
@@ -105,6 +120,51 @@ def test_elsewhere_the_heartbeat_tells() -> None:
     assert not is_held(away, is_local=True, now_ms=lease.expires_ms)
 
 
+def late(lease: Lease, seconds: float) -> Lease:
+    """The lease as it is so long after its last heartbeat."""
+    ago = int(seconds * 1000)
+    return replace(lease, heartbeat_ms=lease.heartbeat_ms - ago, expires_ms=lease.expires_ms - ago)
+
+
+def test_in_an_object_store_processes_tell_who_is_gone_and_the_heartbeat_who_is_late(
+    other: subprocess.Popen[bytes],
+) -> None:
+    lease = late(lease_of(of(other), gone()), 30)
+    assert not is_held(lease, is_local=False, now_ms=now_ms())
+    assert is_owned(lease, now_ms=now_ms())
+    elsewhere = replace(lease, host="another machine")
+    assert is_owned(elsewhere, now_ms=now_ms())
+    assert not is_owned(late(elsewhere, GONE_SECONDS), now_ms=now_ms())
+    assert not is_owned(replace(lease, is_released=True), now_ms=now_ms())
+    dead = lease_of(gone(), gone())
+    assert not is_owned(dead, now_ms=now_ms())
+    assert is_held(dead, is_local=False, now_ms=now_ms())
+
+
+@pytest.mark.parametrize("skew", [-60.0, 0.0])
+def test_another_machines_lease_is_judged_by_this_ones_clock(tmp_path: Path, skew: float) -> None:
+    clock = [0.0]
+    watch = LeaseWatch(clock=lambda: clock[0])
+    facts = Metastore.open(str(tmp_path)).runtime
+    lease = late(replace(lease_of(gone(), gone()), host="another machine"), -skew)
+    assert facts.take_lease(lease, None)
+
+    def taken() -> Lease | None:
+        return try_take(facts, "me", os.getpid(), is_local=False, watch=watch)
+
+    # It renews every two seconds, whatever its clock says.
+    for beat in range(1, 12):
+        clock[0] += 2.0
+        assert facts.renew_lease(replace(lease, heartbeat_ms=lease.heartbeat_ms + beat * 2000))
+        assert taken() is None
+    assert facts.renew_lease(late(lease, LEASE_SECONDS + 1))
+    assert taken() is None
+    clock[0] += LEASE_SECONDS - 0.1
+    assert taken() is None
+    clock[0] += 0.2
+    assert taken() is not None
+
+
 def test_one_of_two_takes_a_free_lease(tmp_path: Path) -> None:
     first, second = (Metastore.open(str(tmp_path)).runtime for _ in range(2))
     old = lease_of(gone(), gone(), applied_epoch=7)
@@ -116,15 +176,30 @@ def test_one_of_two_takes_a_free_lease(tmp_path: Path) -> None:
     assert try_take(second, "you", os.getpid(), is_local=True) is None
 
 
+class ObjectStore(Warehouse):
+    """A folder that is treated as an object store."""
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+
+class Sessions:
+    """Spark, as far as statements ask whether it lives."""
+
+    def require_alive(self, _: str = "") -> None:
+        """It does."""
+
+
 class Catalog:
     """A warehouse whose source 1 is paused at epoch 2, with what somebody said of its job."""
 
-    def __init__(self, folder: Path, state: str) -> None:
+    def __init__(self, folder: Path, state: str, kind: type[Warehouse] = Warehouse) -> None:
         self.metastore = Metastore.open(str(folder))
         self.context = Context(
-            warehouse=Warehouse.at(str(folder)),
+            warehouse=kind(str(folder)),
             metastore=self.metastore,
-            sessions=None,  # type: ignore[arg-type]  # nothing here asks Spark
+            sessions=cast("Any", Sessions()),
             owner="me",
         )
         source = SourceRecord(id=1, name="s", definition="", connector="kafka", options=(), is_shared=True)
@@ -162,3 +237,42 @@ def test_a_pause_that_is_not_applied_yet_is_no_proof_of_a_stop(
     assert catalog.state() == "STOPPING"
     assert catalog.metastore.runtime.renew_lease(replace(lease, applied_epoch=2))
     assert catalog.state() == said
+
+
+def test_statements_wait_for_an_owner_whose_heartbeat_is_late(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
+    catalog = Catalog(tmp_path, "RUNNING", ObjectStore)
+    lease = late(lease_of(of(other), gone(), applied_epoch=2), 60)
+    assert catalog.metastore.runtime.take_lease(lease, None)
+    assert catalog.state() == "RUNNING"
+    catalog.put(PauseRecord(id=3, name="all", source_id=None))
+    executor = Executor(catalog.context, None)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(executor.wait_applied, 3, 60.0)
+        assert catalog.metastore.runtime.renew_lease(replace(lease, applied_epoch=3))
+        assert waiting.result()
+    # Nor has a reader stopped because its owner is late to say so.
+    with pytest.raises(SqlError, match="did not stop within"):
+        take_hold(catalog.context, catalog.metastore.snapshot(), [1], 0.1, lambda: None)
+
+
+def test_the_owner_itself_needs_no_heartbeat(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path, "RUNNING", ObjectStore)
+    # As a machine of another name wrote it, minutes ago by its clock.
+    lease = late(replace(lease_of(gone(), gone(), applied_epoch=2), host="another machine"), 2 * GONE_SECONDS)
+    assert catalog.metastore.runtime.take_lease(lease, None)
+    assert not catalog.context.has_owner()
+    assert catalog.state() == "STOPPED"
+    catalog.context.owning.set()
+    assert catalog.context.has_owner()
+    assert catalog.state() == "RUNNING"
+
+
+def test_a_hold_in_an_object_store_ends_with_its_process(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path, "RUNNING", ObjectStore)
+    snapshot = catalog.metastore.snapshot()
+    (hold,) = take_hold(catalog.context, snapshot, [1], 1.0, lambda: None)
+    assert is_in_force(hold, snapshot, is_local=False)
+    pid, start = gone()
+    assert not is_in_force(replace(hold, pid=pid, process_start=start), snapshot, is_local=False)
+    assert not is_in_force(replace(hold, expires_ms=now_ms() - 1), snapshot, is_local=False)
+    assert is_in_force(replace(hold, expires_ms=now_ms() - 1), snapshot, is_local=True)

@@ -53,7 +53,7 @@ def main(settings: str, warehouse: str, local: str) -> None:
 def do(spark: SparkSession, warehouse: Warehouse, outputs: dict[str, JobOutput], task: dict[str, Any]) -> None:
     """Opens a table (``open``), appends rows to it or merges them into it."""
     path = f"{warehouse.uri}/{task['table']}"
-    frame = spark.createDataFrame([tuple(row) for row in task["rows"]], task["schema"]).persist()
+    frame = spark.createDataFrame([tuple(row) for row in task["rows"]], task["schema"]).coalesce(1).persist()
     match task["do"]:
         case "open":
             outputs[path] = JobOutput.open(

@@ -211,6 +211,7 @@ class RefreshJob:
         """Loads the upstream beside the table. Where that fails the table is as it was, and it is said why."""
         self._note(record, _LOADED, None, 0, is_done=False)
         self._report(LOADING, 0, 0)
+        staged_in = self.staging.of(record.refresh)
         fault("refresh.before_load")
         options: dict[str, str] = {}
         try:
@@ -224,7 +225,7 @@ class RefreshJob:
             spark = self.context.sessions.new(connector(source.connector).spark_packages())
             group = f"{self.spec.job} refresh {record.refresh}, run {self.run}"
             with watched(spark, group, self._told_of(record)) as self.cancel:
-                loaded = load(spark, reader, options, table, self.output, self.staging)
+                loaded = load(spark, reader, options, table, self.output, staged_in)
             fault("refresh.loaded")
         except Exception as error:  # noqa: BLE001 - a connector's edge
             # Whatever its client, Arrow or Spark raises, the table is as it was and it is said why.
@@ -241,7 +242,7 @@ class RefreshJob:
             return staged(record, first_batch=first, chunks=loaded.chunks, rows=loaded.rows)
 
         if not self._commit(finish_loading):
-            self._drop_loaded()
+            self._drop_loaded(record)
         fault("refresh.staged")
 
     def _told_of(self, record: RefreshRecord) -> Callable[[int, int], bool]:
@@ -267,10 +268,10 @@ class RefreshJob:
 
         if self._commit(give_up):
             logger.warning("REFRESH TABLE %s: %s", self.spec.name, why)
-        self._drop_loaded()
+        self._drop_loaded(record)
 
-    def _drop_loaded(self) -> None:
-        self.staging.remove()
+    def _drop_loaded(self, record: RefreshRecord) -> None:
+        self.staging.of(record.refresh).remove()
         self._report(DONE, 0, 0)
 
     def _finish(self, record: RefreshRecord) -> None:
@@ -280,7 +281,7 @@ class RefreshJob:
             if self.stopping.is_set():
                 return
             self._report(MERGING, before, record.rows)
-            rows = self.staging.chunk(number)
+            rows = self.staging.of(record.refresh).chunk(number)
             fault("refresh.before_chunk")
             batch = record.first_batch + number
             merge_chunk(self.output, rows, self.spec.keys, batch)
@@ -289,7 +290,7 @@ class RefreshJob:
             before += rows.num_rows
             self._note(record, number, position_of(rows, self.spec.keys), rows.num_rows, is_done=True)
         fault("refresh.merged")
-        self.staging.remove()
+        self.staging.of(record.refresh).remove()
         fault("refresh.cleaned")
 
         def finish(snapshot: Snapshot) -> Operation | None:

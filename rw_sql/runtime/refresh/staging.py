@@ -5,7 +5,7 @@ The chunk of a row is written with it. So a merge that was killed goes on with t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -61,6 +61,14 @@ class Staging:
     path: str
     schema: pa.Schema
     keys: tuple[str, ...]
+
+    def of(self, refresh: int) -> Staging:
+        """The staging table of one refresh.
+
+        In an object store a table of its own: an owner that was paused while it loaded, and lost its lease, may still
+        write and remove what the refresh that it knew of has staged.
+        """
+        return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
     def remove(self) -> None:
         """Takes away what an earlier refresh left."""
