@@ -25,6 +25,7 @@ from rw_sql.cli.keeper import keep_tidy
 from rw_sql.connectors.registry import connector
 from rw_sql.runtime.spark_sessions import SparkSessions
 from tests.java import CLASSES, JAVA_OPTIONS
+from tests.s3_store import S3_JARS
 from tests.spark_settings import FEW_ROWS
 
 _TOPICS = {"old": 2, "new": 3}
@@ -61,6 +62,8 @@ def main() -> None:
         SparkSessions(spark).load(connector("kafka").spark_packages())
         rw_sql.detach(spark)
         spark.stop()
+    # Jars of a file system are there from the start of a JVM: one of its own fetches them.
+    subprocess.run([sys.executable, "-m", "tests.jars", "s3"], stdout=subprocess.DEVNULL, check=True)
     Path(CLASSES).unlink(missing_ok=True)
     subprocess.run(
         [sys.executable, "-m", "tests.jars", "use"],
@@ -91,6 +94,12 @@ def use() -> None:
             stop_broker(Path(folder) / "kafka")
 
 
+def fetch_s3() -> None:
+    """Starts a session with the jars of S3's file system."""
+    with TemporaryDirectory() as folder:
+        rw_sql.connect(folder, run_jobs=False, config={"spark.ui.enabled": "false", **S3_JARS}).stop()
+
+
 def wait_for_jvm() -> None:
     """Returns once the JVM has ended: it writes its classes last."""
     gateway: Any = SparkContext._gateway
@@ -102,4 +111,4 @@ def wait_for_jvm() -> None:
 
 if __name__ == "__main__":
     keep_tidy()
-    use() if sys.argv[1:] == ["use"] else main()
+    {"use": use, "s3": fetch_s3}.get("".join(sys.argv[1:]), main)()

@@ -36,6 +36,12 @@ PACKAGES = (
 )
 """Hadoop's S3A file system, and of the AWS SDK what it uses: the SDK's bundle of all services has 680 MB."""
 
+S3_JARS = {
+    "spark.jars.packages": ",".join((DELTA_PACKAGE, *PACKAGES)),
+    "spark.jars.excludes": "software.amazon.awssdk:bundle",
+}
+"""What a Spark session is made with to have them."""
+
 _FILES = ("requests.jsonl", "gate", "waiting")
 _COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
 
@@ -98,8 +104,7 @@ class S3Store:
     def spark_settings(self) -> Mapping[str, str]:
         """What a Spark session needs to read and write ``s3://``."""
         return {
-            "spark.jars.packages": ",".join((DELTA_PACKAGE, *PACKAGES)),
-            "spark.jars.excludes": "software.amazon.awssdk:bundle",
+            **S3_JARS,
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
             "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
             "spark.hadoop.fs.s3a.endpoint": self.endpoint,

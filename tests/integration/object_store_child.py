@@ -22,6 +22,8 @@ from tests.spark_settings import FEW_ROWS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rw_sql.session import Attached
+
 
 def main(settings: str, warehouse: str, local: str) -> None:
     """Serves tasks until standard input ends."""
@@ -30,6 +32,7 @@ def main(settings: str, warehouse: str, local: str) -> None:
     sessions = SparkSessions(first)
     spark = sessions.new()
     outputs: dict[str, JobOutput] = {}
+    live: dict[str, Attached] = {}
     say({"ready": True})
     for line in sys.stdin:
         task = json.loads(line)
@@ -42,12 +45,19 @@ def main(settings: str, warehouse: str, local: str) -> None:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
         module.fault = pass_fault
+        if task["do"] == "sql":
+            if "attached" not in live:
+                live["attached"] = rw_sql.attach(first, f"{warehouse}/live")
+                live["attached"].ask = lambda _: True
+            say({"rows": [[*row] for row in first.sql(task["text"]).collect()]})
+            continue
         try:
             do(spark, Warehouse.at(warehouse), outputs, task)
         except FencedError:
             say({"done": "fenced"})
         else:
             say({"done": "committed"})
+    rw_sql.detach(first)
 
 
 def do(spark: SparkSession, warehouse: Warehouse, outputs: dict[str, JobOutput], task: dict[str, Any]) -> None:

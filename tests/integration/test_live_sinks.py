@@ -120,6 +120,7 @@ def test_tables_and_files(
     broker: BrokerInfo,
     topic_name: str,
     tmp_path: Path,
+    warehouse: str,
     postgres: PostgresInfo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -137,7 +138,7 @@ def test_tables_and_files(
         counts = postgres.run("SELECT word, n, note FROM counts ORDER BY word")
         return sorted(archive, key=str), sorted(found, key=str), counts
 
-    session = AttachedSession(spark, str(tmp_path / "warehouse"))
+    session = AttachedSession(spark, warehouse)
     session.run(
         source("s", topic_name, broker),
         "CREATE MATERIALIZED VIEW counts AS SELECT word, count(*) AS n FROM s GROUP BY word",
@@ -160,7 +161,7 @@ def test_tables_and_files(
     before = session.job("archive").run
     session.detach()
     produce_json(broker.bootstrap, topic_name, rows[3:])
-    session = AttachedSession(spark, str(tmp_path / "warehouse"))
+    session = AttachedSession(spark, warehouse)
     session.run("FLUSH")
     everything = (rows, upper[1:], [("a", 2, "kept"), ("b", 2, "kept"), ("c", 1, "kept"), ("d", 1, "kept")])
     assert written() == everything

@@ -49,10 +49,11 @@ def read_everything(session: AttachedSession) -> int:
 
 
 @pytest.mark.usefixtures("often")
-def test_views_and_sinks_go_on_while_what_they_read_is_cleaned(spark: SparkSession, tmp_path: Path) -> None:
-    place = tmp_path / "warehouse"
-    warehouse = Warehouse.at(str(place))
-    session = AttachedSession(spark, str(place))
+def test_views_and_sinks_go_on_while_what_they_read_is_cleaned(
+    spark: SparkSession, tmp_path: Path, warehouse: str
+) -> None:
+    place = Warehouse.at(warehouse)
+    session = AttachedSession(spark, warehouse)
     session.run(
         SOURCE,
         "CREATE MATERIALIZED VIEW counted AS SELECT k, count(*) AS n FROM s GROUP BY k",
@@ -60,13 +61,13 @@ def test_views_and_sinks_go_on_while_what_they_read_is_cleaned(spark: SparkSessi
         "CREATE MATERIALIZED VIEW again AS SELECT k, count(*) AS n FROM plain GROUP BY k",
         f"CREATE SINK late FROM s WITH (connector = 'deltalake', location = '{tmp_path}/late', type = 'append-only')",
     )
-    log = warehouse.data(1, 1)
+    log = place.data(1, 1)
 
     def has_been_cleaned(table: str, version: int) -> bool:
-        return latest_version(warehouse, table) >= version and commit_versions(warehouse, table)[0] > 0
+        return latest_version(place, table) >= version and commit_versions(place, table)[0] > 0
 
     for id_ in (1, 2, 3):
-        table = warehouse.data(id_, 1)
+        table = place.data(id_, 1)
         wait_until(partial(has_been_cleaned, table, 8), f"table {id_} was cleaned")
     first = read_everything(session)
     assert first > 0
@@ -74,9 +75,9 @@ def test_views_and_sinks_go_on_while_what_they_read_is_cleaned(spark: SparkSessi
     session.detach()
 
     # All of them start again on what is left.
-    session = AttachedSession(spark, str(place))
-    newest = latest_version(warehouse, log)
-    wait_until(lambda: commit_versions(warehouse, log)[0] > newest, "the log begins after where it stood")
+    session = AttachedSession(spark, warehouse)
+    newest = latest_version(place, log)
+    wait_until(lambda: commit_versions(place, log)[0] > newest, "the log begins after where it stood")
     rows = read_everything(session)
     assert rows > first
     late = DeltaTable(f"{tmp_path}/late").to_pyarrow_table(columns=["id"]).column("id").to_pylist()

@@ -1,0 +1,47 @@
+"""The live tests with their warehouses in an object store, one file a seed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from proof.harness import Facts, Proof
+
+_ROOT = Path(__file__).parent.parent.parent
+FILES = ("blocks", "changes", "connections", "files", "refresh", "rewind", "sinks", "tables", "undo", "upkeep")
+"""Of ``tests/integration/test_live_*.py`` all but the one that looks for secrets on the local disk."""
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    name = FILES[seed]
+    report = folder / "report.xml"
+    command = [
+        *(sys.executable, "-m", "pytest", f"tests/integration/test_live_{name}.py", "--warehouse", "s3"),
+        *("-q", f"--basetemp={folder / 'pytest'}", f"--junitxml={report}"),
+    ]
+    run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert report.exists(), run.stdout[-4000:] + run.stderr[-4000:]
+    suite = ET.parse(report).getroot().find("testsuite")
+    assert suite is not None
+    tests, seconds = int(suite.get("tests", "0")), round(float(suite.get("time", "0")))
+    failed = int(suite.get("failures", "0")) + int(suite.get("errors", "0"))
+    skipped = int(suite.get("skipped", "0"))
+    assert tests > 0
+    assert not failed, f"test_live_{name}.py: {failed} of {tests} failed\n{run.stdout[-8000:]}"
+    return {
+        f"test_live_{name}.py": f"{tests - skipped} passed, {skipped} skipped, {seconds} s",
+        "tests": tests - skipped,
+    }
+
+
+PROOF = Proof(
+    name="object-store",
+    claim="What the live tests show of a warehouse on a local disk holds of one in an object store.",
+    method="Each of the live test files, with its warehouses in a bucket of a server that speaks S3 (moto, in a "
+    "process of its own): moves, REWIND, UNDO, blocks, tables, refreshes, sinks, changes, connections and upkeep. Spark "
+    "reaches it by Hadoop's S3A, delta-rs by conditional writes, everything else by fsspec.",
+    seeds=range(len(FILES)),
+    check=_check,
+)
