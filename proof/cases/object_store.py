@@ -40,8 +40,8 @@ PROOF = Proof(
     name="object-store",
     claim="What the live tests show of a warehouse on a local disk holds of one in an object store.",
     method="Each of the live test files, with its warehouses in a bucket of a server that speaks S3 (moto, in a "
-    "process of its own): moves, REWIND, UNDO, blocks, tables, refreshes, sinks, changes, connections and upkeep. Spark "
-    "reaches it by Hadoop's S3A, delta-rs by conditional writes, everything else by fsspec.",
+    "process of its own): moves, REWIND, UNDO, blocks, tables, refreshes, sinks, changes, connections and upkeep. "
+    "Spark reaches it by Hadoop's S3A, delta-rs by conditional writes, everything else by fsspec.",
     seeds=range(len(FILES)),
     check=_check,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +14,9 @@ import pytest
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import Operation, ParameterRecord, PauseRecord, PutObject
 from rw_sql.runtime import owner as module
+from rw_sql.runtime.applied import Applied
 from rw_sql.runtime.context import Context
+from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED, Owner
 from rw_sql.runtime.storage import Warehouse
 from tests.runtime.jobs import WAIT_SECONDS, wait_until
@@ -164,3 +167,51 @@ def test_a_source_that_cannot_be_looked_after_is_told_once(
 
 def _fail(text: str, _source_id: int) -> None:
     raise RuntimeError(text)
+
+
+class ObjectStore(Warehouse):
+    """A folder that is treated as an object store."""
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+
+def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
+    stopped: list[bool] = []
+    monkeypatch.setattr(module.Reconciler, "stop_all", lambda _, *, is_owner: stopped.append(is_owner))
+    contexts = [
+        replace(
+            context,
+            warehouse=ObjectStore(context.warehouse.uri),
+            metastore=Metastore.open(context.warehouse.uri),
+            owner=name,
+            owning=threading.Event(),
+            applied=Applied(),
+        )
+        for name in ("first", "second")
+    ]
+    first, second = (Owner(each) for each in contexts)
+    first.start()
+    assert contexts[0].owning.is_set()
+    # No heartbeat for half a minute: a pause for garbage, or eight busy processes beside it.
+    with first._lease_lock:
+        facts = context.metastore.runtime
+        lease = facts.lease()
+        assert lease is not None
+        at = now_ms() - 30_000
+        assert facts.renew_lease(replace(lease, heartbeat_ms=at, expires_ms=at + 15_000))
+        assert contexts[0].has_owner()
+        second.start()
+        wait_until(lambda: second.is_owner, "another process takes the lease")
+    wait_until(lambda: not first.is_owner, "the first finds out")
+    assert stopped == [False]
+    assert not contexts[0].owning.is_set()
+    assert contexts[0].has_owner()
+    # It stands by: a statement of its own waits for the other, and when that ends it goes on.
+    assert first.why_ended is None
+    second.stop()
+    wait_until(lambda: first.is_owner, "the first runs the jobs again")
+    first.stop()
+    assert not any(each.owning.is_set() for each in contexts)
