@@ -235,7 +235,7 @@ def _written_in_place(
                 stats=file["stats"],
             )
         )
-    warehouse.remove(f"{place}/_delta_log")
+    warehouse.remove(f"{place}/_delta_log" if added else place)
     _forget_table(frame, place)
     return Written(actions=added, count=RowCount(written=_committed_rows(actions, place)))
 

@@ -81,7 +81,9 @@ def do(spark: SparkSession, warehouse: Warehouse, outputs: dict[str, JobOutput],
         case "merge":
             outputs[path].upsert_frame(frame, task["keys"], task["batch"])
         case "feed":
-            changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+            changes = (
+                spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", task["since"])
+            )
             rows = changes.load(path).drop("_commit_timestamp").collect()
             say({"rows": sorted(([*row] for row in rows), key=str)})
 

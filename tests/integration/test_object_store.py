@@ -72,8 +72,8 @@ class Child:
     def make(self, table: str, *, feed: bool = False, partition: tuple[str, ...] = (), schema: str = SCHEMA) -> None:
         assert self.do("open", table, schema=schema, feed=feed, partition=partition) == "committed"
 
-    def feed(self, table: str) -> list[list[Any]]:
-        self.tell("feed", table)
+    def feed(self, table: str, since: int) -> list[list[Any]]:
+        self.tell("feed", table, since=since)
         rows: list[list[Any]] = self.hear()["rows"]
         assert self.hear()["done"] == "committed"
         return rows
@@ -142,6 +142,7 @@ def test_a_large_append_is_what_spark_wrote_and_delta_rs_committed(child: Child)
 def test_a_large_merge_replaces_deletes_and_adds(child: Child, feed: bool) -> None:
     table = f"merged-{feed}"
     child.make(table, feed=feed)
+    since = DeltaTable(child.path(table)).version() + 1
     child.do("append", table, *some(1, 2, 3), batch=0)
     child.do("append", table, *some(10, 11), (None, "a"), batch=1)
     before = set(DeltaTable(child.path(table)).file_uris())
@@ -155,7 +156,7 @@ def test_a_large_merge_replaces_deletes_and_adds(child: Child, feed: bool) -> No
     assert {(row["k"], row["v"]) for row in DeltaTable(child.path(table)).to_pyarrow_table().to_pylist()} == kept
     if feed:
         by_version: dict[int, set[tuple[Any, ...]]] = {}
-        for k, v, change, version in child.feed(table):
+        for k, v, change, version in child.feed(table, since):
             by_version.setdefault(version, set()).add((k, v, change))
         assert [by_version[version] for version in sorted(by_version)[2:]] == [
             {(2, "a", "delete"), (3, "a", "delete"), (2, "b", "insert"), (7, "b", "insert")},
