@@ -241,7 +241,7 @@ def _written_in_place(
 
 
 def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
-    """The rows of a commit of Delta's writer. Raises MiscountError where its files hold more or fewer than it reports."""
+    """The rows of a commit of Delta's writer. Raises MiscountError where its files hold another number of rows."""
     rows = sum(_records(action["add"]) for action in actions if "add" in action)
     for action in actions:
         counted = action.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")
