@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ from rw_sql.metastore.refresh_records import RefreshChunk
 from rw_sql.metastore.table import Moved, StoredTable, join
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from threading import Event
 
 RUNS_KEPT = 500
 """How many of a job's newest runs the metastore remembers."""
@@ -137,8 +139,22 @@ class RuntimeFacts:
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
+        self._told: set[Event] = set()
         self.saying = RLock()
         """Held from when something is known of the jobs until it is written: who asks for it waits so long."""
+
+    @contextmanager
+    def telling(self, event: Event) -> Iterator[None]:
+        """Sets an event each time that a job's status or progress is written through this object."""
+        self._told.add(event)
+        try:
+            yield
+        finally:
+            self._told.discard(event)
+
+    def _tell(self) -> None:
+        for event in tuple(self._told):
+            event.set()
 
     def lease(self) -> Lease | None:
         """The lease as it stands, released or expired ones included; None where there never was one."""
@@ -202,6 +218,7 @@ class RuntimeFacts:
         """Replaces what is known of these jobs."""
         rows = [{**_values(status), "is_dropped": False} for status in statuses]
         self._statuses().write(lambda _: rows)
+        self._tell()
 
     def job_statuses(self) -> Mapping[str, JobStatus]:
         """What each job is doing."""
@@ -222,6 +239,7 @@ class RuntimeFacts:
     def write_backfill(self, progress: BackfillProgress) -> None:
         """Replaces what is known of a view's way through its history."""
         self._backfills().write(lambda _: [_values(progress)])
+        self._tell()
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
         """How far each view has come with its history, by its job; those that never had one are not there."""

@@ -192,7 +192,7 @@ class Backfill:
         if self.throttle is not None:
             self.throttle.end()
         if self.spark is not None and self.is_running:
-            self.spark.sparkContext.cancelJobGroup(self._group)
+            self.spark.sparkContext.cancelJobGroup(self.group)
 
     def wait(self, seconds: float) -> None:
         """Waits a while until nothing of it runs any more."""
@@ -200,7 +200,8 @@ class Backfill:
             wait([self.work], seconds)
 
     @property
-    def _group(self) -> str:
+    def group(self) -> str:
+        """What Spark knows its jobs by."""
         return f"{self.spec.job} history, run {self.run}"
 
     def _work(self) -> None:
@@ -322,7 +323,7 @@ class _Filling:
         )
         spark = own.spark = own.context.sessions.new(self.kind.spark_packages())
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", "history")
-        spark.sparkContext.setJobGroup(own._group, f"history of {own.spec.name}", interruptOnCancel=True)
+        spark.sparkContext.setJobGroup(own.group, f"history of {own.spec.name}", interruptOnCancel=True)
         try:
             while not own.stopping.is_set():
                 self._report(table)

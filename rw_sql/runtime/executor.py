@@ -29,6 +29,8 @@ from rw_sql.runtime.flush import flush
 from rw_sql.runtime.holds import release_hold, still_hold, take_hold
 from rw_sql.runtime.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
+from rw_sql.runtime.stall_timeout import StallTimeout
+from rw_sql.runtime.statuses import owner_marks
 from rw_sql.runtime.waiting import refreshes_without_end, wait_until_made
 from rw_sql.runtime.world import World
 from rw_sql.syntax import statements as ast
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 20
 _LOOK_SECONDS = 0.05
 _COMMITTED = "waiting for the jobs ended, the statement stays done: it is committed"
+_MARK_SECONDS = 1.0
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 _HOLDS = (
     ast.PauseSource,
@@ -104,7 +107,7 @@ class SessionState:
 
     @property
     def timeout(self) -> float:
-        """``statement_timeout`` in seconds."""
+        """``statement_timeout`` in seconds: the longest wait without progress."""
         return int(self.parameter("statement_timeout").removesuffix("ms")) / 1000
 
 
@@ -161,7 +164,7 @@ class Executor:
                         span=statement.span,
                         hint="WAIT, WAIT MATERIALIZED VIEW name or WAIT TABLE name",
                     )
-        notices = wait_until_made(self._context, jobs, None, session.on_progress)
+        notices = wait_until_made(self._context, jobs, session.timeout, session.on_progress, gives_up=True)
         notices += refreshes_without_end(snapshot, self._context.metastore.snapshot(), jobs)
         return notices or (ObjectChange(object="", change="WAITED", detail="nothing is being made"),)
 
@@ -370,7 +373,7 @@ class Executor:
         elif jobs:
             notices += self._stalls(plan)
             if isinstance(plan.statement, ast.CreateMaterializedView) and not notices:
-                notices += self._wait_made(plan, session, started)
+                notices += self._wait_made(plan, session)
         fault("statement.applied")
         duration = int((time.monotonic() - started) * 1000)
         log_event("finished", epoch=epoch, outcome=outcome, duration_ms=duration)
@@ -390,11 +393,9 @@ class Executor:
             # The owner came to it in between, and did not see this outcome yet.
             metastore.record_outcome(epoch, APPLIED, duration_ms)
 
-    def _wait_made(self, plan: Plan, session: SessionState, started: float) -> tuple[ObjectChange, ...]:
+    def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ObjectChange, ...]:
         """Waits until a new view has what was there before it, unless that goes on in the background."""
-        seconds = session.timeout - (time.monotonic() - started)
-        if session.parameter("background_ddl") == "true":
-            seconds = 0.0
+        seconds = 0.0 if session.parameter("background_ddl") == "true" else session.timeout
         jobs = [view_job(id_) for id_ in plan.affected]
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
@@ -414,17 +415,21 @@ class Executor:
         ]
 
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
-        """Waits until the jobs' owner has applied an epoch; False at once where nobody owns, or after a while.
+        """Waits until the jobs' owner has applied an epoch; False at once where nobody owns.
+
+        False too once nothing has moved for so many seconds: neither the jobs nor what the owner has applied; while
+        nothing but its heart beats, after ten times as long.
 
         Where the owner is in this process only ``jobs`` are waited for (all where None).
         """
-        owner = self.owner
-        deadline = time.monotonic() + seconds
+        owner, limit = self.owner, StallTimeout(seconds)
+        awaited = frozenset() if jobs is None else frozenset(jobs)
+        limit.begin(self._marks(awaited)[0])
         if owner is not None:
             owner.wake()
         while True:
             if owner is not None and owner.is_owner:
-                if owner.wait_applied(epoch, max(0.0, deadline - time.monotonic()), jobs):
+                if owner.wait_applied(epoch, min(limit.left, _MARK_SECONDS), jobs):
                     return True
             else:
                 lease = self._context.metastore.runtime.lease()
@@ -433,9 +438,16 @@ class Executor:
                 self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
                 if owner is None and not self._context.has_owner(lease):
                     return False
-            if time.monotonic() >= deadline:
+            limit.note(*self._marks(awaited))
+            if limit.is_over:
                 return False
-            time.sleep(_LOOK_SECONDS)
+            if owner is None or not owner.is_owner:
+                time.sleep(_LOOK_SECONDS)
+
+    def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
+        """What shows that the owner is on its way with these jobs."""
+        marks, signs = owner_marks(self._context, jobs)
+        return {**marks, "what the owner has applied": self._context.applied.state()}, signs
 
 
 def _is_awaited(plan: Plan) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
@@ -16,14 +16,19 @@ from rw_sql.plan.readers import readers_of
 from rw_sql.plan.splits import OK, identity_status
 from rw_sql.runtime.arrival import Ends
 from rw_sql.runtime.backfills import unfinished_backfills
+from rw_sql.runtime.delta_log import latest_version
+from rw_sql.runtime.lags import rows_behind
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.positions import read_positions
+from rw_sql.runtime.progress import committed_versions, newest_planned
 from rw_sql.runtime.readable import DISCOVERING
 from rw_sql.runtime.readers.positions import read_fragment_positions
+from rw_sql.runtime.stall_timeout import StallTimeout
+from rw_sql.runtime.statuses import present_statuses, run_mark
 from rw_sql.runtime.views.inputs import WAITING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.metastore import Snapshot
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 2.0
+_MARK_SECONDS = 0.5
 _GRACE_MS = 5_000
 """A job that began to stall only now is waited for so long: most of them are back at their first or second try."""
 
@@ -48,42 +54,85 @@ _ENDLESS = "its rows are made as they are read: there is no end to read to"
 def flush(
     context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
 ) -> tuple[ObjectChange, ...]:
-    """Waits; paused and stalled jobs are named, not waited for. Raises SqlError NOT_APPLIED_YET after ``timeout``.
+    """Waits; paused and stalled jobs are named, not waited for.
 
-    A job counts as stalled when that began some seconds ago, tries between that failed again included.
+    Raises SqlError NOT_APPLIED_YET once nothing that is waited for has moved for ``timeout`` seconds. A job counts as
+    stalled when that began some seconds ago, tries between that failed again included.
 
     ``discover_now`` asks the owner in this process to take up a source's new splits; one elsewhere does so by itself.
     """
-    deadline = time.monotonic() + timeout
+    limit = StallTimeout(timeout)
     snapshot = context.metastore.snapshot()
     answers: list[ObjectChange] = []
     for source in snapshot.all("source"):
         if snapshot.readers_of(source.id):
-            answers.append(_flush_source(context, source.id, deadline, discover_now))
+            answers.append(_flush_source(context, source.id, limit, discover_now))
     unfinished = unfinished_backfills(context.metastore, snapshot)
     for view in snapshot.kept:
         if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
             answers.append(ObjectChange(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        answers.append(_flush_reader(context, view, view_job(view.id), checkpoint, deadline))
+        answers.append(_flush_reader(context, view, view_job(view.id), checkpoint, limit))
     for sink in snapshot.all("sink"):
         if sink.is_paused:
             answers.append(ObjectChange(object=sink.name, change="NOTICE", detail=_PAUSED))
             continue
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        answers.append(_flush_reader(context, sink, sink_job(sink.id), checkpoint, deadline))
+        answers.append(_flush_reader(context, sink, sink_job(sink.id), checkpoint, limit))
     return tuple(answers) or (ObjectChange(object="", change="NOTHING", detail="no view reads any source"),)
 
 
-def _wait(context: Context, is_done: Callable[[], bool], deadline: float, what: str) -> None:
-    while not is_done():
+class _Waiting(Protocol):
+    """What FLUSH waits for, one after the other."""
+
+    def is_over(self) -> bool:
+        """Whether it need not be waited for any more."""
+        ...
+
+    def marks(self) -> dict[str, object]:
+        """What changes while it is on its way there."""
+        ...
+
+    def left(self) -> str:
+        """How far it has come, for the message of a FLUSH that gives up."""
+        ...
+
+
+def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
+    limit.begin(waiting.marks())
+    marked_at = time.monotonic()
+    while not waiting.is_over():
         context.sessions.require_alive()
-        if time.monotonic() > deadline:
-            raise SqlError(
-                NOT_APPLIED_YET, f"{what} within the time allowed", hint="SHOW JOBS tells what each job does"
-            )
+        # Marks cost some reads: while all goes well nobody looks at them.
+        if time.monotonic() - marked_at >= min(_MARK_SECONDS, limit.seconds / 2):
+            limit.note(waiting.marks())
+            marked_at = time.monotonic()
+            if limit.is_over:
+                raise SqlError(
+                    NOT_APPLIED_YET,
+                    f"FLUSH gave up: {limit.told}: {waiting.left()}",
+                    hint=f"wait longer: SET statement_timeout = '{limit.longer}'; FLUSH; "
+                    "SHOW JOBS tells what each job does",
+                )
         time.sleep(_LOOK_SECONDS)
+
+
+def _state(context: Context, jobs: Iterable[str]) -> str:
+    """The states of jobs, in brackets."""
+    statuses = present_statuses(context)
+    told = dict.fromkeys(
+        f"{status.state}: {status.reason}" if status.reason else status.state
+        for job in jobs
+        if (status := statuses.get(job)) is not None
+    )
+    return f"({'; '.join(told) or 'no process runs the jobs of this warehouse yet'})"
+
+
+def _behind(number: int | None, what: str) -> str:
+    if number is None:
+        return "has not read all of its inputs"
+    return f"is {number} {what if number == 1 else f'{what}s'} behind"
 
 
 class Patience:
@@ -94,7 +143,7 @@ class Patience:
 
     def stalled(self, context: Context, job: str) -> JobStatus | None:
         """What a job says that is passed over; None of one that is waited for."""
-        status = context.metastore.runtime.job_statuses().get(job)
+        status = present_statuses(context).get(job)
         return status if status is not None and self.is_over(status, now_ms()) else None
 
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
@@ -114,7 +163,7 @@ class Patience:
 
 
 def _flush_source(
-    context: Context, source_id: int, deadline: float, discover_now: Callable[[int], None] | None
+    context: Context, source_id: int, limit: StallTimeout, discover_now: Callable[[int], None] | None
 ) -> ObjectChange:
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
@@ -133,8 +182,7 @@ def _flush_source(
             object=source.name, change="NOTICE", detail=f"not waited for: the upstream has no topic {missing}"
         )
     arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
-    missed = f"read to {_spell(arrival.ends)}" if arrival.ends else "start"
-    _wait(context, arrival.is_over, deadline, f'source "{source.name}" did not {missed}')
+    _wait(context, arrival, limit)
     if arrival.notice is not None:
         return ObjectChange(object=source.name, change="NOTICE", detail=arrival.notice)
     return ObjectChange(object=source.name, change="FLUSHED", detail=read_to(arrival.ends))
@@ -183,17 +231,56 @@ class _Arrival:
             self.notice = f"stalled, not waited for: {'; '.join(stalls)}"
         return True
 
-    def _has_reader_arrived(self, snapshot: Snapshot, reader: Reader) -> bool:
+    def _readers(self) -> tuple[Snapshot, tuple[Reader, ...]]:
+        snapshot = self.context.metastore.snapshot()
+        source = snapshot.get(self.source_id)
+        return snapshot, tuple(readers_of(snapshot, source)) if isinstance(source, SourceRecord) else ()
+
+    def marks(self) -> dict[str, object]:
+        """How far each reader is on its way to the ends, and what its job does."""
+        snapshot, readers = self._readers()
+        statuses = present_statuses(self.context)
+        return {
+            f'source "{reader.source.name}"' + (f" of {reader.job}" if reader.view is not None else ""): (
+                self._missing(snapshot, reader),
+                run_mark(statuses.get(reader.job)),
+            )
+            for reader in readers
+        }
+
+    def left(self) -> str:
+        """How many records are missing, and what its jobs do."""
+        snapshot, readers = self._readers()
+        missing = max((self._missing(snapshot, reader) for reader in readers), default=0)
+        name = readers[0].source.name if readers else str(self.source_id)
+        said = _behind(missing, "record") if self.ends else "did not start"
+        return f'source "{name}" {said} {_state(self.context, (reader.job for reader in readers))}'
+
+    def _missing(self, snapshot: Snapshot, reader: Reader) -> int:
+        """The records up to the ends that a reader has not read; all of a split's where it does not have that."""
+        states = self._states(snapshot, reader)
+        missing = 0
+        for split, seen in self.upstream.splits.items():
+            state = states.get(split)
+            if not seen.is_endless:
+                stands = state.offset if state is not None and identity_status(state, seen) == OK else seen.start
+                missing += max(0, seen.end - stands)
+        return missing
+
+    def _states(self, snapshot: Snapshot, reader: Reader) -> Mapping[str, SplitState]:
         context, source = self.context, reader.source
+        if source.is_shared:
+            return read_positions(context.warehouse, context.metastore, snapshot, source).states
+        return read_fragment_positions(context.warehouse, snapshot, source, reader.fragment).states
+
+    def _has_reader_arrived(self, snapshot: Snapshot, reader: Reader) -> bool:
+        source = reader.source
         wanted = named_splits(snapshot, source, self.upstream.splits)
         assigned = snapshot.splits(reader.fragment)
         if any(split not in assigned for split in wanted):
             self._discover()
             return False
-        if source.is_shared:
-            states = read_positions(context.warehouse, context.metastore, snapshot, source).states
-        else:
-            states = read_fragment_positions(context.warehouse, snapshot, source, reader.fragment).states
+        states = self._states(snapshot, reader)
         return all(self._has_arrived(states.get(split), self.upstream.splits[split]) for split in wanted)
 
     def _has_arrived(self, state: SplitState | None, seen: UpstreamSplit) -> bool:
@@ -219,30 +306,69 @@ def _spell(ends: Mapping[str, int]) -> str:
 
 
 def _flush_reader(
-    context: Context, reader: MaterializedViewRecord | SinkRecord, job: str, checkpoint: str, deadline: float
+    context: Context, reader: MaterializedViewRecord | SinkRecord, job: str, checkpoint: str, limit: StallTimeout
 ) -> ObjectChange:
     snapshot = context.metastore.snapshot()
-    ends = Ends.of(context, snapshot, reader)
+    reading = _Reading(
+        context=context, reader=reader, job=job, checkpoint=checkpoint, ends=Ends.of(context, snapshot, reader)
+    )
     if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
         return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
-    stall: list[JobStatus] = []
-    patience = Patience()
-
-    def is_dropped() -> bool:
-        return context.metastore.snapshot().get(reader.id) is None
-
-    def has_arrived() -> bool:
-        if is_dropped():
-            return True
-        if ends.are_reached(context, checkpoint):
-            return True
-        status = patience.stalled(context, job)
-        stall[:] = [] if status is None else [status]
-        return bool(stall)
-
-    _wait(context, has_arrived, deadline, f'{reader.kind.replace("_", " ")} "{reader.name}" did not reach its inputs')
-    if is_dropped():
+    _wait(context, reading, limit)
+    if reading.is_dropped:
         return ObjectChange(object=reader.name, change="NOTICE", detail=_DROPPED)
-    if stall:
-        return ObjectChange(object=reader.name, change="NOTICE", detail=f"stalled, not waited for: {stall[0].reason}")
+    if reading.stall is not None:
+        detail = f"stalled, not waited for: {reading.stall.reason}"
+        return ObjectChange(object=reader.name, change="NOTICE", detail=detail)
     return ObjectChange(object=reader.name, change="FLUSHED")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """Whether a view or sink has read its inputs to what they held at an earlier look.
+
+    ``stall`` is what its job says of itself once it is not waited for any more.
+    """
+
+    context: Context
+    reader: MaterializedViewRecord | SinkRecord
+    job: str
+    checkpoint: str
+    ends: Ends
+    patience: Patience = field(default_factory=Patience)
+    stall: JobStatus | None = None
+
+    @property
+    def is_dropped(self) -> bool:
+        return self.context.metastore.snapshot().get(self.reader.id) is None
+
+    def is_over(self) -> bool:
+        """Whether it is there, dropped, or stalled for a while."""
+        if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
+            self.stall = None
+            return True
+        self.stall = self.patience.stalled(self.context, self.job)
+        return self.stall is not None
+
+    @property
+    def _name(self) -> str:
+        return f'{self.reader.kind.replace("_", " ")} "{self.reader.name}"'
+
+    def marks(self) -> dict[str, object]:
+        """Batches planned and committed, versions of its table, its way through its history, and what its job does."""
+        warehouse, facts = self.context.warehouse, self.context.metastore.runtime
+        progress = facts.backfills().get(self.job)
+        mark = (
+            committed_versions(warehouse, self.checkpoint),
+            newest_planned(warehouse, self.checkpoint),
+            latest_version(warehouse, warehouse.data(self.reader.id, self.reader.generation)),
+            None if progress is None else (progress.phase, progress.done),
+            run_mark(present_statuses(self.context).get(self.job)),
+        )
+        return {self._name: mark}
+
+    def left(self) -> str:
+        """How many rows of its inputs it has not read, and what its job does."""
+        behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
+        # What is told below one row is the version in which no row came: it has not been passed yet.
+        return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

@@ -14,9 +14,11 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.plan.readers import readers_of
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.lease import is_process_alive, now_ms, process_start, this_machine
+from rw_sql.runtime.stall_timeout import StallTimeout
+from rw_sql.runtime.statuses import owner_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.context import Context
@@ -28,6 +30,7 @@ COMMIT_SECONDS = 60.0
 """So long before its end a hold is no longer enough to begin a commit: nobody may let the reader go on meanwhile."""
 
 _LOOK_SECONDS = 0.02
+_MARK_SECONDS = 1.0
 
 
 def is_in_force(hold: Hold, snapshot: Snapshot, *, is_local: bool) -> bool:
@@ -64,12 +67,13 @@ def still_hold(context: Context, snapshot: Snapshot, holds: Iterable[Hold]) -> b
 
 
 def take_hold(
-    context: Context, snapshot: Snapshot, sources: Iterable[int], seconds: float, wake: Callable[[], None]
+    context: Context, snapshot: Snapshot, sources: Collection[int], seconds: float, wake: Callable[[], None]
 ) -> tuple[Hold, ...]:
     """Holds sources for the commit that follows ``snapshot``; returns once their readers have stopped.
 
     Where nobody runs the jobs nothing has to stop, and an owner that comes finds the hold. Raises SqlError
-    SOURCE_IS_RUNNING, and has let go again, where a reader has not stopped in time.
+    SOURCE_IS_RUNNING, and has let go again, where a reader has not stopped and nothing of it has moved for so many
+    seconds.
     """
     name = uuid.uuid4().hex
     holds = tuple(
@@ -90,18 +94,30 @@ def take_hold(
     facts = context.metastore.runtime
     facts.take_holds(holds)
     fault("block.holding")
-    deadline = time.monotonic() + seconds
+    limit = StallTimeout(seconds)
+    jobs = [
+        reader.job
+        for record in map(snapshot.get, sources)
+        if isinstance(record, SourceRecord)
+        for reader in readers_of(snapshot, record)
+    ]
+    limit.begin(owner_marks(context, jobs)[0])
+    marked_at = time.monotonic()
     wake()
     try:
         while not _has_stopped(context, name):
             if context.metastore.snapshot().epoch != snapshot.epoch:
                 break  # the hold is void: the commit will find that too, and the block is planned again
-            if time.monotonic() > deadline:
+            if time.monotonic() - marked_at >= min(_MARK_SECONDS, seconds):
+                limit.note(*owner_marks(context, jobs))
+                marked_at = time.monotonic()
+            if limit.is_over:
                 named = ", ".join(_name(snapshot, hold.source_id) for hold in holds)
                 raise SqlError(
                     SOURCE_IS_RUNNING,
-                    f"the reader of {named} did not stop within {seconds:g} s: nothing was changed",
-                    hint="SHOW JOBS tells what it is doing",
+                    f"the reader of {named} did not stop within {seconds:g} s of the last progress: "
+                    "nothing was changed",
+                    hint=f"SHOW JOBS tells what it is doing; wait longer: SET statement_timeout = '{limit.longer}'",
                 )
             time.sleep(_LOOK_SECONDS)
     except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -104,6 +105,7 @@ class BatchGate:
         self._is_stopping = False
         self.stall: StalledError | None = None
         """Why a batch refused to go on, where one did."""
+        self._busy_since: float | None = None
 
     def close(self) -> None:
         """Says that the query is being stopped: what its batch dies of from now on is not its failure."""
@@ -113,6 +115,7 @@ class BatchGate:
         """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop."""
 
         def guarded(frame: DataFrame, batch: int) -> None:
+            self._busy_since = time.monotonic()
             try:
                 write(frame, batch)
             except Exception as error:
@@ -123,6 +126,8 @@ class BatchGate:
                 logger.debug("batch %d was broken off", batch, exc_info=True)
             else:
                 return
+            finally:
+                self._busy_since = None
             # Outside of the handler: what it died of must not be in the traceback.
             raise BrokenOffError
 
@@ -139,6 +144,12 @@ class BatchGate:
     def is_in_first(self) -> bool:
         """Whether a batch is being written, and none has been to its end."""
         return not self._has_ended and not self._idle.is_set()
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the batch under way has taken so far; 0 where none is."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def wait_idle(self, seconds: float) -> bool:
         """Waits until no batch is being written; False if one still is."""

@@ -63,27 +63,28 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
         read_itself = {source.id for source in own_inputs(snapshot, view)}
         others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
         parts = [own.get(reader_fragment(view.id, source_id)) for source_id in read_itself]
-        parts.append(_rows_behind(context, snapshot, view, checkpoint, others))
+        parts.append(rows_behind(context, snapshot, view, checkpoint, others))
         behind[view_job(view.id)] = None if None in parts else sum(part for part in parts if part is not None)
     then = rebuilt(snapshot)
     for rebuild in snapshot.all("rebuild"):
         making = then.get(rebuild.view_id)
         if isinstance(making, MaterializedViewRecord):
             checkpoint = context.warehouse.view_checkpoint(making.id, making.generation)
-            behind[rebuild_job(rebuild)] = _rows_behind(context, then, making, checkpoint)
+            behind[rebuild_job(rebuild)] = rows_behind(context, then, making, checkpoint)
     for sink in snapshot.all("sink"):
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        behind[sink_job(sink.id)] = _rows_behind(context, snapshot, sink, checkpoint)
+        behind[sink_job(sink.id)] = rows_behind(context, snapshot, sink, checkpoint)
     return behind
 
 
-def _rows_behind(
+def rows_behind(
     context: Context,
     snapshot: Snapshot,
     reader: MaterializedViewRecord | SinkRecord,
     checkpoint: str,
     inputs: tuple[int, ...] | None = None,
 ) -> int | None:
+    """How many rows of its inputs (all where None) a reader has not read; None where nobody can tell soon."""
     ids = reader.inputs if inputs is None else inputs
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
     fed = (tables[id_] for id_ in fed_by(snapshot, reader))

@@ -21,8 +21,10 @@ from rw_sql.plan.desired import fragment_source, ingest_fragment, sink_job, view
 from rw_sql.plan.requests import Sample
 from rw_sql.runtime.decode import ERROR
 from rw_sql.runtime.delta_log import column_count, latest_version, read_actions
+from rw_sql.runtime.job_slot import FLAPPING
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.rejected import rejected_count
+from rw_sql.runtime.statuses import present_statuses
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -40,7 +42,8 @@ HELP = {
     "rw_sql_decode_errors_total": "Records that did not decode since this process looks.",
     "rw_sql_sink_rejected_rows_total": "Rows that a sink's target refused and that are in its table of rejected rows.",
     "rw_sql_job_restarts_total": "Restarts of a job after a failure, in its owner's process.",
-    "rw_sql_job_running": "1 while a job runs, 0 while it does not.",
+    "rw_sql_job_running": "1 while a job runs, 0 while it does not or is flapping.",
+    "rw_sql_job_flapping": "1 while a job starts and fails again and again, else 0.",
 }
 """Every figure there is, with what it says. Names that end in ``_total`` only grow."""
 
@@ -123,7 +126,7 @@ class Metrics:
             yield Sample(name=name, labels=(("source", source),), value=at_ms / 1000)
 
     def _of_jobs(self, snapshot: Snapshot) -> Iterator[Sample]:
-        statuses = self._context.metastore.runtime.job_statuses()
+        statuses = present_statuses(self._context)
         lags = measure_lags(self._context, snapshot)
         others = {job: _name(snapshot, status.object_id) for job, status in statuses.items()}
         for job, object_name in (others | _jobs(snapshot)).items():
@@ -136,6 +139,10 @@ class Metrics:
                 yield Sample(name="rw_sql_job_restarts_total", labels=labels, value=status.restarts)
             is_running = status is not None and status.state == "RUNNING"
             yield Sample(name="rw_sql_job_running", labels=labels, value=int(is_running))
+            is_flapping = (
+                status is not None and status.state == "STALLED" and (status.reason or "").startswith(FLAPPING)
+            )
+            yield Sample(name="rw_sql_job_flapping", labels=labels, value=int(is_flapping))
 
     def _count_rows(self, snapshot: Snapshot) -> list[Sample]:
         found = []

@@ -26,14 +26,15 @@ from rw_sql.plan.desired import (
     view_job,
 )
 from rw_sql.runtime.background import run_in_background
-from rw_sql.runtime.discovered import was_discovered
+from rw_sql.runtime.beats import Beats
+from rw_sql.runtime.discovered import goes_on_with_more, was_discovered
 from rw_sql.runtime.ending import Ending
 from rw_sql.runtime.event_log import log_event
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.holds import held_jobs
 from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.job import Failure, StalledError, cause_line
-from rw_sql.runtime.job_slot import FIRST_RETRY_SECONDS, JobSlot
+from rw_sql.runtime.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.output import FencedError
 from rw_sql.runtime.refresh.job import RefreshJob
@@ -77,6 +78,7 @@ class Reconciler:
         self._rewinding = Rewinding(context, self.wake)
         # What is left of stopped readers, by their jobs.
         self._endings: dict[str, Ending] = {}
+        self._beats = Beats()
         self._turn = threading.Lock()
         # Held while what is wanted of a job changes, and while it is decided to try it again later.
         self._deciding = threading.Lock()
@@ -126,6 +128,7 @@ class Reconciler:
         # Statements of this process that wait for it go on while it is written down; who asks waits for that.
         with self._context.metastore.runtime.saying:
             fresh = self._report()
+            fresh += self._renewed(now, {status.job for status in fresh})
             self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
             if not unsettled:
                 self.applied_epoch = self._wanted_epoch
@@ -165,8 +168,9 @@ class Reconciler:
             slot = self._slots.setdefault(job_id, JobSlot(job_id=job_id, object_id=spec.object_id))
             with self._deciding:
                 if slot.wanted != spec:
-                    slot.wanted = spec
-                    slot.retry_at, slot.delay, slot.is_final = 0.0, FIRST_RETRY_SECONDS, False
+                    if slot.wanted is None or not goes_on_with_more(slot.wanted, spec):
+                        slot.delay, slot.trouble = FIRST_RETRY_SECONDS, Trouble()
+                    slot.wanted, slot.retry_at, slot.is_final = spec, 0.0, False
         for job_id, slot in self._slots.items():
             if job_id not in wanted:
                 with self._deciding:
@@ -265,8 +269,7 @@ class Reconciler:
             self._try(slot, partial(self._stop, slot, running, is_sound=failures == [None]))
             slot.running = None
             if failures and (failure := failures[0]) is not None and running.spec == wanted:
-                slot.restarts += 1
-                slot.last_error = failure.reason
+                slot.note_failed_run(failure.reason)
                 if self._hold_back(slot, running.spec, failure):
                     return
                 wanted = slot.wanted
@@ -285,6 +288,7 @@ class Reconciler:
                 if ending.query.exception() is None:
                     before, prepared = ending.reader, ending.take_prepared()
                 ending.abandon()
+            slot.started_at = time.monotonic()
             slot.running = _start(self._context, spec, before, prepared)
             slot.reason = None
 
@@ -362,7 +366,7 @@ class Reconciler:
         at = now_ms()
         fresh = []
         for slot in self._slots.values():
-            status = self._status(slot)
+            status = slot.status(self._why_stopped(slot))
             old = self._reported.get(slot.job_id)
             # What the last owner said of a job that is just being started does not hold any more.
             if slot.is_passing(status) and self._has_reported:
@@ -380,30 +384,12 @@ class Reconciler:
             self._has_reported = True
         return fresh
 
-    def _status(self, slot: JobSlot) -> JobStatus:
-        running, rest = slot.running, slot.rest
-        run = running.run if running is not None else None
-        if slot.wanted is None:
-            state = "STOPPING" if running is not None or slot.is_working else "STOPPED"
-        elif rest is not None and rest.spec == slot.wanted:
-            state, run = "RUNNING", rest.run
-        elif running is not None and running.failure() is None:
-            state = "RUNNING"
-            if not running.is_unproven:  # its first batch may be what fails, however long that takes
-                slot.ease(time.monotonic())
-        elif slot.reason is not None:
-            state = "STALLED"
-        else:
-            state = "STARTING"
-        return JobStatus(
-            job=slot.job_id,
-            object_id=slot.object_id,
-            state=state,
-            reason=self._why_stopped(slot) or slot.reason or (running.notice if isinstance(running, Sink) else None),
-            last_error=slot.last_error,
-            run=run,
-            restarts=slot.restarts,
-        )
+    def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
+        """The statuses of jobs that get on with a long batch, with a new time: to others that is all that is seen."""
+        running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
+        at, known = now_ms(), self._reported
+        moved = [job for job in self._beats.of(running, now) if job in known and job not in told]
+        return [replace(known[job], updated_ms=at) for job in moved if known[job].state == "RUNNING"]
 
     def _why_stopped(self, slot: JobSlot) -> str | None:
         """Why a job stands still that the catalog wants."""
@@ -451,6 +437,8 @@ class Reconciler:
             running, slot.running = slot.running, None
             if running is not None:
                 self._try(slot, running.stop)
+                if not error.is_final:
+                    slot.trouble.note_end(error.reason, slot.started_at)
             self._hold_back(slot, spec, error.failure)
             self._changed.set()
 

@@ -29,7 +29,9 @@ from rw_sql.runtime.delta_log import commits, has_new_data, job_commit, latest_v
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.positions import read_positions_before
-from rw_sql.runtime.progress import committed_versions
+from rw_sql.runtime.progress import committed_versions, newest_planned
+from rw_sql.runtime.stall_timeout import StallTimeout
+from rw_sql.runtime.statuses import run_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -120,10 +122,11 @@ def make_points(
     """Makes one point for these operations, which met the same rows, or notes why there is none.
 
     Its reader must have stopped; it may go on from ``on_noted`` on, while points that are too many are removed. Waits
-    for the source's readers as long as ``rewind_point_timeout`` says, or until ``is_over``: then nothing is noted.
+    for the source's readers as long as ``rewind_point_timeout`` says, up to ten times as long while they get on, since
+    the source stands still meanwhile; or until ``is_over``: then nothing is noted.
     """
     snapshot = context.metastore.snapshot()
-    deadline = time.monotonic() + milliseconds(snapshot, "rewind_point_timeout") / 1000
+    limit = StallTimeout(milliseconds(snapshot, "rewind_point_timeout") / 1000)
     while True:
         snapshot = context.metastore.snapshot()
         try:
@@ -131,7 +134,8 @@ def make_points(
         except NotYet as error:
             if is_over():
                 return
-            if not error.is_final and time.monotonic() < deadline:
+            limit.note({}, {"its readers": _reached(context, snapshot, source)})
+            if not error.is_final and not limit.is_over:
                 time.sleep(_LOOK_SECONDS)
                 continue
             made = tuple(_point(source, record, reason=error.reason) for record in records)
@@ -141,6 +145,22 @@ def make_points(
         on_noted()
         prune_points(context, context.metastore.snapshot(), source.id)
         return
+
+
+def _reached(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[object, ...]:
+    """How far the readers of a source are, direct or through others."""
+    statuses, warehouse = context.metastore.runtime.job_statuses(), context.warehouse
+    found: list[object] = []
+    for reader in snapshot.dependents_of(source.id):
+        if isinstance(reader, SinkRecord):
+            checkpoint, job = warehouse.sink_checkpoint(reader.id, reader.generation), sink_job(reader.id)
+        elif isinstance(reader, MaterializedViewRecord):
+            checkpoint, job = warehouse.view_checkpoint(reader.id, reader.generation), view_job(reader.id)
+        else:
+            continue
+        found += [newest_planned(warehouse, checkpoint), committed_versions(warehouse, checkpoint)]
+        found.append(run_mark(statuses.get(job)))
+    return tuple(found)
 
 
 def milliseconds(snapshot: Snapshot, name: str) -> int:

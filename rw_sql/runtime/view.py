@@ -26,6 +26,8 @@ from rw_sql.runtime.range_history import note_stretches
 from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.readers.own import OwnReaders
 from rw_sql.runtime.shared_folder import require_shared
+from rw_sql.runtime.spark_work import work_of
+from rw_sql.runtime.stall_timeout import StallTimeout
 from rw_sql.runtime.straight import HISTORY_GENERATION, StraightTable, is_straight
 from rw_sql.runtime.tables import with_way_out
 from rw_sql.runtime.views import recomputed
@@ -50,8 +52,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FINISH_SECONDS = 600
-"""How long a batch may take whose rows are in the view already: a large one, slowly read. It cannot be made smaller."""
+_FINISH_SECONDS = 600.0
+"""How long Spark may get nowhere with a batch whose rows are in the view already. It may be a large one, slowly read,
+and cannot be made smaller."""
 
 _LOOK_SECONDS = 0.05
 
@@ -221,8 +224,12 @@ class View:
         fault("reader.before_finish")
         try:
             query = self._writer({}).trigger(once=True).start()
-            if not query.awaitTermination(_FINISH_SECONDS):
-                query.stop()
+            limit = StallTimeout(_FINISH_SECONDS)
+            # awaitTermination takes whole seconds.
+            while not query.awaitTermination(1):
+                limit.note({"Spark": work_of(str(query.runId))})
+                if limit.is_over:
+                    query.stop()
         except StreamingQueryException as error:
             raise StalledError(
                 f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view, its state is not, "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import time
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
 from rw_sql.plan.desired import rebuild_job, view_job
 from rw_sql.plan.lower_backfill import progress_text
@@ -12,6 +14,9 @@ from rw_sql.plan.lower_rebuild import rebuild_groups
 from rw_sql.plan.plan import ObjectChange
 from rw_sql.plan.refreshes import progress_of, refresh_of
 from rw_sql.runtime.backfills import unfinished_backfills
+from rw_sql.runtime.delta_log import latest_version
+from rw_sql.runtime.stall_timeout import StallTimeout
+from rw_sql.runtime.statuses import run_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.context import Context
 
 _LOOK_SECONDS = 0.1
+_OWN_LOOK_SECONDS = 1.0
+_LEAST_SECONDS = 0.01
 _WAIT = "WAIT waits until it is made"
 _ANEW = "it is made anew"
 
@@ -29,54 +36,100 @@ _ANEW = "it is made anew"
 def wait_until_made(
     context: Context,
     jobs: Collection[str] | None,
-    seconds: float | None,
+    seconds: float,
     tell: Callable[[BackfillProgress], None] | None = None,
+    *,
+    gives_up: bool = False,
 ) -> tuple[ObjectChange, ...]:
-    """Waits for these jobs' views (all where None), at most so long, and says which are not made then and why.
+    """Waits for these jobs' views (all where None), and says which are not made then and why.
 
-    A view that is made anew counts as made once it serves. One that stands still, or that nobody runs, is not waited
-    for. ``tell`` is told of each how far it has come.
+    It ends once nothing of them has moved for ``seconds``. A view that is made anew counts as made once it serves. One
+    that stands still, or that nobody runs, is not waited for. ``tell`` is told of each how far it has come. With
+    ``gives_up`` SqlError NOT_APPLIED_YET is raised where time is up, in place of saying what is not made.
     """
-    deadline = None if seconds is None else time.monotonic() + seconds
-    while True:
-        context.sessions.require_alive()
-        snapshot = context.metastore.snapshot()
-        unfinished = unfinished_backfills(context.metastore, snapshot)
-        left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
-        statuses = context.metastore.runtime.job_statuses()
-        is_owned = context.has_owner()
-        is_late = deadline is not None and time.monotonic() > deadline
-        notices: list[ObjectChange] = []
-        is_waiting = False
-        for progress in left:
-            view = snapshot.get(progress.object_id)
-            status = statuses.get(progress.job)
-            name = view.name if view is not None else progress.job
-            said = progress_of(progress) if isinstance(view, TableRecord) else progress_text(progress)
-            if tell is not None:
-                tell(progress)
-            if not is_owned:
-                why = f"no process runs the jobs of this warehouse; {said}"
-            elif status is not None and status.state == "STALLED":
-                why = f"STALLED: {status.reason}"
-            elif isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0:
-                why = f"{said}; backfill_rate_limit is 0"
-            elif is_late:
-                why = f"{said}; {_WAIT}"
-            else:
-                is_waiting = True
-                continue
-            notices.append(ObjectChange(object=name, change="NOTICE", detail=why))
-        for group in rebuild_groups(snapshot):
-            if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
-                continue
-            said = "" if is_owned else "no process runs the jobs of this warehouse"
-            said = said or _held_up(snapshot, group, statuses) or (_WAIT if is_late else "")
-            is_waiting = is_waiting or not said
-            notices += _of_group(snapshot, group, f"{_ANEW}; {said}") if said else ()
-        if not is_waiting:
-            return tuple(notices)
-        time.sleep(_LOOK_SECONDS)
+    changed = threading.Event()
+    limit = StallTimeout(seconds)
+    # What a commit or a job of this process changes is known at once; what another process's does has to be looked for.
+    with context.metastore.telling(changed), context.metastore.runtime.telling(changed):
+        while True:
+            changed.clear()
+            look = _look(context, jobs, limit, tell)
+            if look.late and gives_up:
+                raise SqlError(
+                    NOT_APPLIED_YET,
+                    f"WAIT gave up: {limit.told}: {look.late}",
+                    hint=f"wait longer: SET statement_timeout = '{limit.longer}'; WAIT; "
+                    "SHOW JOBS tells what each job does",
+                )
+            if not look.is_waiting:
+                return tuple(look.notices)
+            changed.wait(min(_OWN_LOOK_SECONDS if look.is_owner else _LOOK_SECONDS, max(limit.left, _LEAST_SECONDS)))
+
+
+@dataclass(slots=True)
+class _Look:
+    """What there is to say of those that are not made. ``late`` is of the first that is not waited for any more."""
+
+    notices: list[ObjectChange] = field(default_factory=list)
+    is_waiting: bool = False
+    is_owner: bool = False
+    late: str = ""
+
+
+def _look(
+    context: Context,
+    jobs: Collection[str] | None,
+    limit: StallTimeout,
+    tell: Callable[[BackfillProgress], None] | None,
+) -> _Look:
+    context.sessions.require_alive()
+    snapshot = context.metastore.snapshot()
+    unfinished = unfinished_backfills(context.metastore, snapshot)
+    left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
+    statuses = context.metastore.runtime.job_statuses()
+    lease = context.metastore.runtime.lease()
+    is_owned = context.has_owner(lease)
+    marks: dict[str, object] = {p.job: (p.phase, p.done, run_mark(statuses.get(p.job))) for p in left}
+    groups = rebuild_groups(snapshot)
+    for rebuild in (rebuild for group in groups for rebuild in group):
+        making = context.warehouse.data(rebuild.view_id, rebuild.generation)
+        marks[rebuild_job(rebuild)] = (
+            run_mark(statuses.get(rebuild_job(rebuild))),
+            latest_version(context.warehouse, making),
+        )
+    limit.note({**marks, "what is left": len(left)})
+    found = _Look(is_owner=lease is not None and lease.owner == context.owner)
+    for progress in left:
+        view = snapshot.get(progress.object_id)
+        status = statuses.get(progress.job)
+        name = view.name if view is not None else progress.job
+        said = progress_of(progress) if isinstance(view, TableRecord) else progress_text(progress)
+        if tell is not None:
+            tell(progress)
+        if not is_owned:
+            why = f"no process runs the jobs of this warehouse; {said}"
+        elif status is not None and status.state == "STALLED":
+            why = f"STALLED: {status.reason}"
+        elif isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0:
+            why = f"{said}; backfill_rate_limit is 0"
+        elif limit.is_over:
+            why = f"{said}; {_WAIT}"
+            found.late = found.late or f"{name} is {said} ({status.state if status is not None else 'not started'})"
+        else:
+            found.is_waiting = True
+            continue
+        found.notices.append(ObjectChange(object=name, change="NOTICE", detail=why))
+    for group in groups:
+        if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
+            continue
+        said = "" if is_owned else "no process runs the jobs of this warehouse"
+        said = said or _held_up(snapshot, group, statuses)
+        if not said and limit.is_over:
+            said = _WAIT
+            found.late = found.late or f"{group[0].name} is being made anew"
+        found.is_waiting = found.is_waiting or not said
+        found.notices += _of_group(snapshot, group, f"{_ANEW}; {said}") if said else ()
+    return found
 
 
 def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mapping[str, JobStatus]) -> str:

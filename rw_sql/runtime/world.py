@@ -69,6 +69,7 @@ from rw_sql.runtime.readers.positions import (
 )
 from rw_sql.runtime.rewind_answers import answer_rewind
 from rw_sql.runtime.secrets import read_secret, seal
+from rw_sql.runtime.statuses import present_statuses
 from rw_sql.runtime.tables import look_at_table, table_path
 from rw_sql.runtime.text_files import read_text_file
 
@@ -243,11 +244,10 @@ class World:
         Of an owner that is gone nothing runs. Of a source whose pause the owner has not applied yet it is not known
         that its reader has stopped, whatever was said before.
         """
-        facts = self._context.metastore.runtime
-        statuses = dict(facts.job_statuses())
-        lease = facts.lease()
+        statuses = present_statuses(self._context)
+        lease = self._context.metastore.runtime.lease()
         if lease is None or not self._context.has_owner(lease):
-            return {job: replace(status, state="STOPPED", run=None) for job, status in statuses.items()}
+            return statuses
         if self._real is not None:
             # Where only the statements of a block hold it, its reader stops before they are committed.
             base = self._real._snapshot
