@@ -19,6 +19,16 @@ RESHAPING = ("ADD COLUMN", "DROP COLUMN", "RENAME TABLE")
 """The kinds of operations after which a table's definition does not follow from an older one of its source."""
 
 
+def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
+    """How many of a source's columns, its last ones, ALTER TABLE … ADD COLUMN gave it: older records lack them."""
+    table = snapshot.table_of(source.id)
+    if table is None:
+        return 0
+    added = {name for name, _ in table.added_columns}
+    columns = table_definition(table.definition).columns
+    return sum(column.generated is None and column.name in added for column in columns)
+
+
 def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
     """A plan that rewrites the definitions of tables along with those of their sources."""
     operation = plan.operation

@@ -26,6 +26,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.plan.associated import added_fields
 from rw_sql.plan.definitions import definition_of, has_changes
 from rw_sql.plan.history import History, next_chunk, plan_portions
 from rw_sql.plan.ranges import total
@@ -453,7 +454,8 @@ class _Filling:
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
         records = read_records(self.kind, spark, options, ranges, statement, lives)
-        return decode(records, statement, run=self.backfill.run, batch=0, bucket=0)
+        added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
+        return decode(records, statement, run=self.backfill.run, batch=0, bucket=0, added=added)
 
     def _require_same_life(self, chunk: tuple[Portion, ...]) -> None:
         """What was read came from the life it was asked of: an id never comes back once it is gone."""

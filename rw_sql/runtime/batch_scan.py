@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.plan.associated import added_fields
 from rw_sql.plan.definitions import definition_of, source_columns
 from rw_sql.plan.history import History
 from rw_sql.plan.options import source_options, visible
@@ -109,7 +110,9 @@ class SourceScan:
             return spark.createDataFrame([], columns)
         self.context.sessions.load(self.kind.spark_packages())
         records = read_records(self.kind, spark, self.options, ranges, statement, self.lives)
-        return decode(records, statement, run=0, batch=0, bucket=0).where(f"{ERROR} IS NULL").select(*names)
+        added = added_fields(self.context.metastore.snapshot(), self.source)
+        rows = decode(records, statement, run=0, batch=0, bucket=0, added=added)
+        return rows.where(f"{ERROR} IS NULL").select(*names)
 
 
 def _partition(split: str) -> str:

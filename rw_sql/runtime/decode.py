@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -75,15 +75,21 @@ class _Written:
 
 _MOST_WRITTEN = 256
 # Of each definition, for as long as its JVM lives: where a source is moved, its next run need not say it all again.
-_written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, tuple[str, ...]], _Written]] = WeakKeyDictionary()
+_written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[str, ...]], _Written]] = (
+    WeakKeyDictionary()
+)
 
 
 @dataclass(slots=True)
 class Decoder:
-    """Makes the log's rows out of upstream records of one connector. Batches of a run share one."""
+    """Makes the log's rows out of upstream records of one connector. Batches of a run share one.
+
+    The last ``added`` columns came later than the others: where records name no fields, older ones end before them.
+    """
 
     statement: CreateSource
     run: int
+    added: int = 0
     _is_to_do: _Written | None = field(default=None, init=False)
     _of_run: Column | None = field(default=None, init=False)
     _of_bucket: tuple[int, Column] | None = field(default=None, init=False)
@@ -116,19 +122,19 @@ class Decoder:
 
     def _known(self, records: DataFrame) -> _Written:
         known = _written.setdefault(records.sparkSession.sparkContext, {})
-        key = (self.statement, tuple(records.columns))
+        key = (self.statement, self.added, tuple(records.columns))
         written = known.get(key)
         if written is None:
             if len(known) >= _MOST_WRITTEN:
                 known.clear()
-            written = known[key] = self._write(Recipe(key[1]))
+            written = known[key] = self._write(Recipe(key[2]))
         return written
 
     def _write(self, records: Recipe) -> _Written:
         statement = self.statement
         connector = connector_of(statement) or ""
         has_op = has_changes(statement)
-        recipe, error = change_rows(records, statement) if has_op else _decode_rows(records, statement)
+        recipe, error = change_rows(records, statement) if has_op else _decode_rows(records, statement, self.added)
         first = (
             *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
             *(
@@ -143,12 +149,14 @@ class Decoder:
         return _Written(recipe, first, last)
 
 
-def decode(records: DataFrame, statement: CreateSource, *, run: int, batch: int, bucket: int) -> DataFrame:
+def decode(
+    records: DataFrame, statement: CreateSource, *, run: int, batch: int, bucket: int, added: int = 0
+) -> DataFrame:
     """The log's rows for records that come once. See :class:`Decoder`."""
-    return Decoder(statement, run).rows(records, batch=batch, bucket=bucket)
+    return Decoder(statement, run, added).rows(records, batch=batch, bucket=bucket)
 
 
-def _decode_rows(records: Recipe, statement: CreateSource) -> tuple[Recipe, Column]:
+def _decode_rows(records: Recipe, statement: CreateSource, added: int) -> tuple[Recipe, Column]:
     """The records with their rows, as ``_rw_row``, and why one has none."""
     encode = statement.format.encode if statement.format else "NATIVE"
     match encode:
@@ -157,8 +165,7 @@ def _decode_rows(records: Recipe, statement: CreateSource) -> tuple[Recipe, Colu
         case "JSON" | "NATIVE":
             return _decode_json(records, statement)
         case "CSV":
-            separator = encode_value("PLAIN", "CSV", encode_options(statement), DELIMITER)
-            return _read_text(records, statement, "CSV", {"sep": separator, "header": "false"}, ROW)
+            return _decode_csv(records, statement, added)
         case "BYTES":
             only = statement.columns[0].name
             return records.withColumn(ROW, f.struct(f.col("value").alias(only))), f.lit(None).cast("string")
@@ -166,6 +173,31 @@ def _decode_rows(records: Recipe, statement: CreateSource) -> tuple[Recipe, Colu
             raise SqlError(
                 NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
             )
+
+
+def _decode_csv(records: Recipe, statement: CreateSource, added: int) -> tuple[Recipe, Column]:
+    given = encode_options(statement)
+    options = {"sep": encode_value("PLAIN", "CSV", given, DELIMITER), "header": "false"}
+    # A header names the fields of its file, older ones too: the reader has put them in order.
+    if not added or given.get("without_header", "false").lower() != "true":
+        return _read_text(records, statement, "CSV", options, ROW)
+    read, _ = _read_text(records, statement, "CSV", options, _READ)
+    row, count = f.col(_READ), len(statement.columns)
+    for width in range(count - 1, count - added - 1, -1):
+        # As it was before a column came. Read only where the record is not one of all columns known so far.
+        older = replace(statement, columns=statement.columns[:width])
+        into, before = f"{_READ}_{width}", row
+        text = f.when(before.getField(_CORRUPT).isNotNull(), f.col("value"))
+        read, _ = _read_text(read, older, "CSV", options, into, text=text)
+        is_older = f.col("value").isNotNull() & f.col(into).isNotNull() & f.col(into).getField(_CORRUPT).isNull()
+        values = [f.col(into).getField(column.name).alias(column.name) for column in older.columns]
+        values += [
+            f.lit(None).cast(spark_type(column.data_type)).alias(column.name) for column in statement.columns[width:]
+        ]
+        padded = f.struct(*values, f.lit(None).cast("string").alias(_CORRUPT))
+        row = f.when(before.getField(_CORRUPT).isNotNull() & is_older, padded).otherwise(before)
+    read = read.withColumn(ROW, row)
+    return read, _misread("CSV", ROW)
 
 
 def _by_reference(value: int) -> Column:
@@ -220,10 +252,11 @@ def _read_text(
     options: Mapping[str, str],
     into: str,
     as_text: frozenset[str] = frozenset(),
+    text: Column | None = None,
 ) -> tuple[Recipe, Column]:
     """The records with what their values hold as a column ``into``, and what says why a value holds none.
 
-    The columns in ``as_text`` are read as the text they are written as.
+    ``text`` is read in the place of the values. The columns in ``as_text`` are read as the text they are written as.
     """
     columns = [
         f"`{column.name}` {'STRING' if column.name in as_text else spark_type(column.data_type)}"
@@ -232,17 +265,22 @@ def _read_text(
     schema = ", ".join([*columns, f"`{_CORRUPT}` STRING"])
     given = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **options}
     from_text = f.from_json if encode == "JSON" else f.from_csv
-    is_corrupt = f.col(into).getField(_CORRUPT).isNotNull()
-    error = (
-        f.when(f.col("value").isNull(), f.lit(NO_VALUE))
-        .when(f.col(into).isNull(), f.lit(f"the value is not {encode}"))
-        .when(is_corrupt, f.lit(f"the value is not {encode} of the declared columns"))
-    )
+    error = _misread(encode, into)
     # What is not the same each time is worked out once: Spark would read the value again for each place at which a
     # condition on what it holds, "is there an error", stands in a filter. It is said around the reading and not of the
     # text: what from_json is given is interpreted for each record, what is around it compiled.
-    read = from_text(f.col("value").cast("string"), schema, given)
+    read = from_text((f.col("value") if text is None else text).cast("string"), schema, given)
     return records.withColumn(into, f.when(f.spark_partition_id() >= 0, read)), error
+
+
+def _misread(encode: str, read: str) -> Column:
+    """Why a record has no row, where ``read`` is the column of what its value holds."""
+    is_corrupt = f.col(read).getField(_CORRUPT).isNotNull()
+    return (
+        f.when(f.col("value").isNull(), f.lit(NO_VALUE))
+        .when(f.col(read).isNull(), f.lit(f"the value is not {encode}"))
+        .when(is_corrupt, f.lit(f"the value is not {encode} of the declared columns"))
+    )
 
 
 def _included(column: IncludeColumn) -> Column:

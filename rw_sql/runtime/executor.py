@@ -28,7 +28,7 @@ from rw_sql.runtime.faults import fault
 from rw_sql.runtime.flush import flush
 from rw_sql.runtime.holds import release_hold, still_hold, take_hold
 from rw_sql.runtime.interrupts import StatementInterrupted, shielded
-from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED
+from rw_sql.runtime.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.stall_timeout import StallTimeout
 from rw_sql.runtime.statuses import owner_marks
 from rw_sql.runtime.waiting import refreshes_without_end, wait_until_made

@@ -13,6 +13,7 @@ from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.facts import NotedPosition
 from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.associated import added_fields
 from rw_sql.plan.definitions import has_changes, source_definition
 from rw_sql.plan.desired import ingest_fragment
 from rw_sql.plan.splits import OK, split_status
@@ -196,8 +197,10 @@ class Ingest:
                 is_log=True,
                 note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
             ),
-            decoder=Decoder(statement, run.run),
+            decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
         )
+        if job.watch is not None:
+            output.before_commit = job._require_same_incarnation
         job._begin_query(prepared, {split: states[split] for split in spec.splits})
         opening.end()
         job.session = opening.session

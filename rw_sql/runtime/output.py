@@ -27,7 +27,7 @@ from rw_sql.runtime.version_checksum import VersionChecksums
 from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from deltalake.transaction import AddAction, RemoveAction
     from pyspark.sql import DataFrame
@@ -80,6 +80,7 @@ class JobOutput:
     ``done`` is the newest batch of the generation that earlier runs wrote, -1 where they wrote none. ``lives`` are what
     a reader's commits say of the splits they name. ``ranges`` are what the batch under way read, where it is not told
     with its rows. ``follows`` is the table's transaction version that a run without a fence came upon.
+    ``before_commit`` is called when a large batch has been read, before it is committed; what it raises ends the batch.
     """
 
     warehouse: Warehouse
@@ -93,6 +94,7 @@ class JobOutput:
     follows: int | None = None
     lives: Mapping[str, Life] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    before_commit: Callable[[], None] | None = None
     checksums: VersionChecksums = field(init=False)
     _seen: tuple[int, int | None] | None = field(default=None, init=False)
 
@@ -367,6 +369,8 @@ class JobOutput:
             raise
         expected.require(written.count)
         fault("batch.written")
+        if self.before_commit is not None:
+            self.before_commit()
         # Spark may have written for minutes: what was committed meanwhile is looked at, and nothing after that.
         self._require_turn(version)
         self._commit_files(written.actions, self._properties(version, commit), list(given))

@@ -26,6 +26,9 @@ from rw_sql.runtime.downtime import note_downtime
 from rw_sql.runtime.faults import fault
 from rw_sql.runtime.job import StalledError, cause_line
 from rw_sql.runtime.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, now_ms, renewed, try_take
+from rw_sql.runtime.outcomes import APPLIED as APPLIED
+from rw_sql.runtime.outcomes import NOT_YET_APPLIED as NOT_YET_APPLIED
+from rw_sql.runtime.outcomes import is_left_open
 from rw_sql.runtime.readable import require_same, require_splits, still_asked
 from rw_sql.runtime.rebuilding import swap_rebuilt
 from rw_sql.runtime.reconciler import Reconciler
@@ -50,12 +53,6 @@ LOOK_SECONDS = 0.2
 DISCOVERY_SECONDS = 10.0
 """How often a running source's upstream is looked at for new, lost or re-created splits."""
 
-
-NOT_YET_APPLIED = "committed, not yet applied"
-"""The outcome of a statement that did not wait to the end; it becomes APPLIED when the owner comes to it."""
-
-APPLIED = "applied"
-"""The outcome of a statement whose jobs are as it wants them."""
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
@@ -276,13 +273,13 @@ class Owner:
         return any(snapshot.object_epoch(pause.id) > self._told_epoch for pause in snapshot.all("pause"))
 
     def _complete_outcomes(self) -> None:
-        """Says what came of the statements that did not wait for it."""
+        """Says what came of the statements that did not wait for it, or whose process ended before it said so."""
         metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
         if before is None or epoch <= before:
             return
         try:
             for record in metastore.operations(since=before + 1):
-                if record.epoch <= epoch and record.outcome == NOT_YET_APPLIED:
+                if record.epoch <= epoch and is_left_open(record):
                     metastore.record_outcome(record.epoch, APPLIED, record.duration_ms)
         except (SqlError, OSError, DeltaError) as error:
             logger.warning("what came of statements could not be written down yet: %s", error)

@@ -218,6 +218,7 @@ class View:
             if self.readers.settle(self.done) is not None:
                 raise StalledError(f"UNFINISHED batch {unfinished} of {self.spec.name}: it did not end")
         self.output.lives = self.readers.lives
+        self.output.before_commit = self.readers.require_same_incarnation
 
     def _finish(self, batch: int) -> None:
         """Runs the one batch whose rows are in the view and whose state is not: as it was planned."""

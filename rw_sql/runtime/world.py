@@ -54,6 +54,7 @@ from rw_sql.runtime.delta_log import latest_version
 from rw_sql.runtime.lags import measure_lags
 from rw_sql.runtime.lease import now_ms
 from rw_sql.runtime.log_size import measure_logs
+from rw_sql.runtime.outcomes import completed
 from rw_sql.runtime.positions import (
     oldest_reader_epoch,
     read_committed_ranges,
@@ -152,9 +153,11 @@ class World:
             case ReadBackfills():
                 return unfinished_backfills(context.metastore, self._snapshot)
             case ReadOperations():
-                return context.metastore.operations(
+                records = context.metastore.operations(
                     is_unsafe=request.is_unsafe, object_name=request.object_name, since=request.since
                 )
+                lease = context.metastore.runtime.lease()
+                return completed(records, lease.applied_epoch if lease is not None else -1)
             case ReadMetrics():
                 return context.metrics().samples()
             case ReadCommittedRanges(source_id=source_id, fragment=fragment):

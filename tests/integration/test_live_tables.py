@@ -95,6 +95,42 @@ def test_rows_that_stay_as_they_came(session: AttachedSession, broker: BrokerInf
     assert session.sql("SELECT name, append_only FROM rw_catalog.rw_tables ORDER BY name")[0].name == "bytes"
 
 
+def test_csv_records_from_before_a_column_came_stay_readable(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    csv = over(broker, topic_name).replace("ENCODE JSON", "ENCODE CSV (without_header = 'true', delimiter = ',')")
+
+    def send(*lines: str) -> None:
+        produce(broker.bootstrap, topic_name, [Record(value=line.encode()) for line in lines])
+
+    send("1,a", "2,b,3,4")
+    session.run(f"CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR) {csv}")
+    assert session.flushed_rows_of("t") == [(1, "a")]
+    session.run(
+        "PAUSE SOURCE t",
+        "ALTER TABLE t ADD COLUMN n INT",
+        "ALTER TABLE t RENAME COLUMN n TO number",
+        "ALTER TABLE t ADD COLUMN twice INT AS (id * 2)",
+        "ALTER TABLE t ADD COLUMN note VARCHAR",
+        "RESUME SOURCE t",
+    )
+    # Of before any column came, of each width in between, of now; too short, too long, and of a wrong value.
+    send("3,c", "4,d,40", "5,e,50,five", "6", "7,g,70,x,y", "8,h,eight", "9,", "10,j,,", '11,"k,k"', "")
+    session.sql("FLUSH")
+    assert session.rows_of("t", "id, name, number, twice, note") == [
+        (1, "a", None, None, None),
+        (3, "c", None, 6, None),
+        (4, "d", 40, 8, None),
+        (5, "e", 50, 10, "five"),
+        (9, None, None, 18, None),
+        (10, "j", None, 20, None),
+        (11, "k,k", None, 22, None),
+    ]
+    (log,) = (row for row in session.sql("SHOW SOURCES") if row.name == "t")
+    assert log.decode_errors == 4
+
+
 def test_a_column_is_added_while_views_follow_the_table(
     session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic, delete_records, delete_topic
+from rw_sql.runtime import ingest, output
+from rw_sql.runtime.readers import own
 from tests.integration.attached import produce_json, wait_until
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
-    from tests.integration.attached import AttachedSession
+    from rw_sql.runtime import ingest, output
+from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery")]
 
@@ -80,3 +83,37 @@ def test_a_topic_that_is_gone(session: AttachedSession, broker: BrokerInfo, topi
     session.run(f"ALTER SOURCE s UNSAFE SET (topic = '{other}')")
     assert ids(session) == list(range(20))
     assert session.job("m").run == view_run
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_topic_that_is_made_again_within_a_large_batch(
+    session: AttachedSession,
+    broker: BrokerInfo,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    is_shared: bool,
+) -> None:
+    """The batch has read the topic when it is deleted: nothing of it may be committed as the new one's offsets."""
+    for place in (ingest, own):
+        monkeypatch.setattr(place, "SMALL_ROWS", -1)
+    fault, made_again = output.fault, []
+
+    def at(point: str) -> None:
+        if point == "batch.written" and not made_again:
+            made_again.append(point)
+            delete_topic(broker.bootstrap, topic_name)
+            create_topic(broker.bootstrap, topic_name, 1)
+            produce(broker, topic_name, range(100, 120))
+        fault(point)
+
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce(broker, topic_name, range(10))
+    session.sql(f"SET streaming_use_shared_source = {str(is_shared).lower()}")
+    monkeypatch.setattr(output, "fault", at)
+    create(session, broker, topic_name)
+    job = "s" if is_shared else "m"
+    wait_until(lambda: f"RECREATED {topic_name}" in session.job(job).reason, "the batch is refused")
+    assert made_again
+    assert session.rows_of("m") == []
+    session.run("RESET SOURCE SPLITS s")
+    assert ids(session) == list(range(100, 120))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -286,3 +288,23 @@ def test_only_an_injection_is_confirmed_by_the_plan_that_was_shown(session: Sess
         shown = Plan(statement=parse_statement(text), fingerprint="what else it stands for")
         found = session.executor._plan_as(shown, {token_of(snapshot, shown)})
         assert (found is not None) is is_kept, text
+
+
+def test_an_applied_operation_has_an_outcome_though_its_process_was_killed_at_once(session: Session) -> None:
+    """Outcomes are written within a second after the answer; here the process does not live that long."""
+    program = (
+        "import os, sys; from pathlib import Path; from tests.runtime.test_blocks import Session\n"
+        "session = Session(Path(sys.argv[1]))\n"
+        "session.run(\"INJECT SOURCE OFFSETS s VALUES ('0' = 5)\")\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, session.warehouse.uri], check=False)
+    assert done.returncode == -9
+    (killed,) = session.sql("SHOW UNSAFE OPERATIONS")
+    assert killed[7] == "committed, not yet applied"
+    session.pretend_to_own()
+    lease = session.metastore.runtime.lease()
+    assert lease is not None
+    assert session.metastore.runtime.renew_lease(replace(lease, applied_epoch=session.epoch))
+    (killed,) = session.sql("SHOW UNSAFE OPERATIONS")
+    assert killed[7] == "applied"

@@ -215,3 +215,19 @@ def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, m
     wait_until(lambda: first.is_owner, "the first runs the jobs again")
     first.stop()
     assert not any(each.owning.is_set() for each in contexts)
+
+
+def test_the_outcome_of_who_was_killed_before_it_said_so_is_completed(context: Context, owner: Owner) -> None:
+    epoch = commit(context)
+    snapshot = context.metastore.snapshot()
+    safe = Operation(
+        kind="SAFE", statement="", objects=(), changes=(PutObject(record=ParameterRecord(id=9, name="q", value="1")),)
+    )
+    context.metastore.commit(safe, based_on=snapshot)
+    foreign = Operation(kind="INJECT CHECKPOINT OFFSETS", statement="", objects=(), changes=(), is_unsafe=True)
+    context.metastore.commit(foreign, based_on=context.metastore.snapshot())
+    owner.start()
+    wait_until(lambda: context.metastore.operations()[-1].outcome == APPLIED, "the outcome is applied")
+    # For a safe one no job had to change, and a foreign checkpoint is not this owner's.
+    assert [record.outcome for record in context.metastore.operations()] == [None, None, APPLIED]
+    assert context.metastore.operations()[-1].epoch == epoch

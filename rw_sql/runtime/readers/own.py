@@ -12,6 +12,7 @@ from rw_sql.checkpoints.offset_log import read_entry
 from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.plan.associated import added_fields
 from rw_sql.plan.definitions import source_definition, source_watermark
 from rw_sql.plan.desired import view_spec
 from rw_sql.plan.splits import OK, identity_status, split_status
@@ -210,7 +211,8 @@ class OwnReaders:
             with_headers=any(column.kind == "header" for column in statement.include),
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )
-        rows = decode(records, statement, run=0, batch=0, bucket=0)
+        added = added_fields(self.snapshot, reader.source)
+        rows = decode(records, statement, run=0, batch=0, bucket=0, added=added)
         rows = rows.observe(_errors_of(source_id), f.count(ERROR).alias(_ERRORS))
         reader.mark = _leaf_id(_leaves(records)[0])
         frame = rows.where(f"{ERROR} IS NULL").selectExpr(*given.selected)
