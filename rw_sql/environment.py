@@ -47,7 +47,7 @@ def _find_java() -> tuple[Path, str]:
 
 def _major_version(java: Path) -> int | None:
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30)
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=300)
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = _VERSION.search(told.stderr + told.stdout)

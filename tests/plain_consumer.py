@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from tests.waits import LAST_RESORT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_SECONDS = 60
 
 
 def bounds_of(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
     """What each partition holds, as the broker tells it now: its first offset and its end."""
     from rw_sql.connectors.kafka_visits import look
 
-    found = look({"bootstrap.servers": bootstrap}, [topic], timeout=20, is_read_committed=False)
+    found = look({"bootstrap.servers": bootstrap}, [topic], timeout=LAST_RESORT_SECONDS, is_read_committed=False)
     assert found.error is None, found.error
     return {int(split.rpartition(":")[2]): (seen.start, seen.end) for split, seen in found.splits.items()}
 
@@ -38,7 +38,7 @@ def offsets_of(bootstrap: str, topic: str, bounds: Mapping[int, tuple[int, int]]
     found: dict[int, list[int]] = {part: [] for part in bounds}
     consumer.assign([ck.TopicPartition(topic, part, start) for part, (start, _) in bounds.items()])
     waiting = set(bounds)
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + LAST_RESORT_SECONDS
     while waiting:
         assert time.monotonic() < deadline
         for message in consumer.consume(1000, 0.1):

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.waits import LAST_RESORT_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PASSWORD = "correct horse battery staple"
-_START_SECONDS = 30.0
 _LEFT_OUT: pytest.StashKey[list[str]] = pytest.StashKey()
 
 
@@ -147,7 +148,7 @@ def postgres() -> Iterator[PostgresInfo]:
 def _wait_until_it_answers(info: PostgresInfo, server: subprocess.Popen[bytes], log: Path) -> None:
     import psycopg
 
-    never, deadline = threading.Event(), time.monotonic() + _START_SECONDS
+    never, deadline = threading.Event(), time.monotonic() + LAST_RESORT_SECONDS
     while True:
         try:
             info.run("SELECT 1")

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KAFKA_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
-START_SECONDS = 60.0
-_STOP_SECONDS = 20.0
+START_SECONDS = 300.0
+_STOP_SECONDS = 60.0
 _RESOLVE_ATTEMPTS = 3
 _HEAP = "512m"
 # Spark's own versions of these are on the class path instead: two bindings of one logger would quarrel.

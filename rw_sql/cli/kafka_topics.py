@@ -11,7 +11,7 @@ from rw_sql.errors import DUPLICATE_OBJECT, UPSTREAM_MISSING, UPSTREAM_UNREACHAB
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_SECONDS = 30.0
+_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

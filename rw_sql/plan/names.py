@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlglot.tokens import Tokenizer
+from sqlglot import tokenize
 
 from rw_sql.errors import (
     DUPLICATE_OBJECT,
@@ -153,7 +153,7 @@ def spark_query(text: str, relations: Iterable[str]) -> str:
     """A query as Spark can run it: ``public.orders`` is ``orders``. Nothing else of the text changes."""
     names = {name.lower() for name in relations}
     cut = []
-    tokens = Tokenizer(dialect="spark").tokenize(text)
+    tokens = tokenize(text, read="spark")
     for schema, dot, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if (schema.text.lower(), dot.text) == (SCHEMA_ALIAS, ".") and name.text.lower() in names:
             cut.append((schema.start, dot.end + 1))

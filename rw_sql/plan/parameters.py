@@ -88,7 +88,7 @@ SYSTEM_PARAMETERS = {
             name="rewind_point_timeout",
             default="5000ms",
             doc="how long a source waits before it reads on for its readers to have all that it read before an unsafe "
-            "operation; where they do not, the operation has no rewind point",
+            "operation, up to ten times as long while they get on; else the operation has no rewind point",
             read=_seconds,
         ),
     )
@@ -101,7 +101,8 @@ SESSION_PARAMETERS = {
         Parameter(
             name="statement_timeout",
             default="60000ms",
-            doc="how long a statement waits for the jobs' owner to apply it; it stays committed after that",
+            doc="how long a statement waits without any progress of the jobs: FLUSH and WAIT give up then, and one that "
+            "waits for the jobs' owner stays committed",
             read=_seconds,
         ),
         Parameter(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
+from rw_sql.plan.column_names import misnamed_field
 from rw_sql.plan.delta_inputs import delta_inputs
 from rw_sql.plan.maintenance import Maintained, decide
 from rw_sql.plan.names import find_relation, spark_query, spoken
@@ -15,6 +16,7 @@ from rw_sql.plan.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.requests import Asking
 from rw_sql.syntax.dialect import to_spark
 from rw_sql.syntax.maintained import renamed_columns
+from rw_sql.syntax.names import quoted_for_spark
 from rw_sql.syntax.queries import table_names
 
 if TYPE_CHECKING:
@@ -99,6 +101,13 @@ def plan_query(
             f'column "{unnamed}" of {what} needs a name',
             span=query.span,
             hint=f"{unnamed} AS a_name: Delta Lake takes no spaces, brackets, commas, semicolons or = in column names",
+        )
+    wrong = misnamed_field(found.schema)
+    if wrong is not None:
+        name, why = wrong
+        said = f'column "{name}"' if name in names else f'field "{name}" of a column'
+        raise SqlError(
+            INVALID_QUERY, f"{said} of {what} {why}", span=query.span, hint=f"{quoted_for_spark(name)} AS a_name"
         )
     twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
     if twice is not None:

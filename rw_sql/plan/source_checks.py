@@ -17,6 +17,7 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
+from rw_sql.plan.column_names import require_field_names, require_name
 from rw_sql.plan.definitions import CHANGE_COLUMN, HIDDEN_COLUMNS, connector_of, has_changes, include_name
 from rw_sql.plan.format_checks import check_source_format
 from rw_sql.plan.options import check_options, connection_of, plan_options, visible
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
     from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, Option
+
+
+_FIELD_HINT = "ENCODE BYTES keeps the record; get_json_object(CAST(data AS STRING), '$[\"the field\"]') AS a_name in a view reads it"
 
 
 def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
@@ -155,8 +159,12 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 f'column "{column.name}" cannot begin with _rw_, which names hidden columns',
                 span=column.span,
             )
+        require_name(column.name, column.span, hint=_FIELD_HINT)
+        require_field_names(column.name, column.data_type, column.span)
     for included in statement.include:
         check_include(connector(name).spec, included.kind, included.span)
+        if included.alias is not None:
+            require_name(included.alias, included.span)
     if statement.format is not None and statement.format.encode == "BYTES":
         _check_bytes(statement)
     places = [(column.name.lower(), column.span) for column in statement.columns]

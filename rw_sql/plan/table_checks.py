@@ -13,6 +13,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
+from rw_sql.plan.column_names import misnamed, require_field_names, require_name
 from rw_sql.plan.definitions import connector_of, field_of, has_changes, include_name, include_type, primary_key
 from rw_sql.plan.source_checks import check_watermarks
 from rw_sql.syntax import spark_type
@@ -149,6 +150,8 @@ def _check_columns(statement: CreateTable) -> dict[str, str]:
                 f'column "{column.name}" cannot begin with _rw_, which names hidden columns',
                 span=column.span,
             )
+        require_name(column.name, column.span)
+        require_field_names(column.name, column.data_type, column.span)
     return dict(columns)
 
 
@@ -171,6 +174,14 @@ def _check_fields(statement: CreateTable) -> None:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot be read from a field that begins with _rw_, which names hidden columns',
                 span=column.span,
+            )
+        why = misnamed(field) if column.field is not None else None
+        if why is not None:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'column "{column.name}" cannot be read from field "{field}": it {why}',
+                span=column.span,
+                hint="its source's log has a column of the field's name: let the producer call it otherwise",
             )
 
 

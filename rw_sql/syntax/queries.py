@@ -40,11 +40,10 @@ def parse_spark(query: str) -> exp.Expr:
 
     sqlglot takes ``window(…)`` right after GROUP BY for the clause WINDOW; another word of its length stands in for it.
     """
-    from sqlglot import exp, parse_one
-    from sqlglot.tokens import Tokenizer
+    from sqlglot import exp, parse_one, tokenize
 
     text = query
-    tokens = Tokenizer(dialect="spark").tokenize(query)
+    tokens = tokenize(query, read="spark")
     for word, bracket in pairwise(tokens):
         if query[word.start : word.end + 1].lower() == "window" and bracket.text == "(":
             text = text[: word.start] + _STAND_IN + text[word.end + 1 :]

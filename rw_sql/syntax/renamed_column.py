@@ -20,9 +20,8 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
     ``relation`` is what the column may be called with: ``relation.old``. Names are compared in whatever case. Raises
     SqlError NOT_SUPPORTED where a name within could then mean something else.
     """
-    from sqlglot import exp, parse_one
+    from sqlglot import exp, parse_one, tokenize
     from sqlglot.errors import SqlglotError
-    from sqlglot.tokens import Tokenizer
 
     written = f"{_BEFORE}{text} AS x"
     try:
@@ -35,7 +34,7 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
         ) from error
     places = _named(tree, old.lower(), relation.lower())
     bound = {part.name.lower() for function in tree.find_all(exp.Lambda) for part in function.expressions}
-    words = [token for token in Tokenizer(dialect=dialect).tokenize(written) if token.token_type.name != "STRING"]
+    words = [token for token in tokenize(written, read=dialect) if token.token_type.name != "STRING"]
     is_other = sum(token.text.lower() == old.lower() for token in words) != len(places)
     is_nested = any(node is not tree for node in tree.find_all(exp.Query))
     if is_other or is_nested or bound & {old.lower(), new.lower()}:

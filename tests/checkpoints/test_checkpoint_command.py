@@ -19,6 +19,7 @@ from rw_sql.plan.offset_files import read_offsets
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import InjectCheckpointOffsets
 from tests.checkpoints.made import delta, files, kafka, list_files, make_checkpoint, make_table, plan_batch, tree
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,7 +213,10 @@ def test_no_spark_is_loaded(job: Path) -> None:
     for command in (["show"], ["export"], ["set-offsets", "--to-offset", "1", "--dry-run"]):
         arguments = [command[0], str(job), *command[1:]]
         subprocess.run(
-            [sys.executable, "-c", program, "checkpoint", *arguments], check=True, timeout=60, capture_output=True
+            [sys.executable, "-c", program, "checkpoint", *arguments],
+            check=True,
+            timeout=LAST_RESORT_SECONDS,
+            capture_output=True,
         )
 
 
@@ -240,7 +244,7 @@ def test_at_a_terminal(job: Path, answers: list[str], is_done: bool) -> None:
             told += os.read(outer, 65536).decode()
         told += "\n"
         os.write(outer, answer.encode())
-    assert process.wait(timeout=60) == (0 if is_done else 1), told
+    assert process.wait(timeout=LAST_RESORT_SECONDS) == (0 if is_done else 1), told
     with suppress(OSError):  # the other end is closed: that is how a terminal ends
         while data := os.read(outer, 65536):
             told += data.decode()

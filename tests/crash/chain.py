@@ -32,6 +32,8 @@ from rw_sql.runtime.lease import is_process_alive
 from tests.ageing import Pauses
 from tests.crash.child import EXIT_NOTICED
 from tests.crash.scenario import KEYS, LABELS, PARTITIONS, SOURCE_ID, STEPS, Say, record, times_read, value
+from tests.waits import LAST_RESORT_SECONDS as _GONE_SECONDS
+from tests.waits import LIFE_SECONDS as _LIFE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 START = "start"
@@ -39,8 +41,6 @@ START = "start"
 END = "end"
 """A kill while a process that has done everything stops its jobs."""
 
-_LIFE_SECONDS = 300.0
-_GONE_SECONDS = 60.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 

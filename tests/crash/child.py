@@ -26,12 +26,12 @@ from rw_sql.metastore import Metastore
 from rw_sql.runtime import faults, owner
 from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
 from tests.spark_settings import FEW_ROWS
+from tests.waits import LAST_RESORT_SECONDS
 
 EXIT_NOT_REACHED = 3
 EXIT_NOTICED = 75
 
 SPARK_APPEND = "spark.append_in_flight"
-_WAIT_SECONDS = 60.0
 _DISCOVERY_SECONDS = 1.0
 _LOOK_SECONDS = 0.002
 
@@ -144,7 +144,7 @@ class Child:
         """Waits for the kill: of this process, or of its JVM, which a statement then finds."""
         process = gateway_process()
         try:
-            process.wait(_WAIT_SECONDS)
+            process.wait(LAST_RESORT_SECONDS)
         except TimeoutExpired:
             self.tell(not_reached=True)
             sys.exit(EXIT_NOT_REACHED)
@@ -195,7 +195,7 @@ def gateway_process() -> Any:
 def look(is_met: Callable[[], bool]) -> bool:
     """Whether the condition came to hold within the time allowed."""
     never = threading.Event()
-    deadline = time.monotonic() + _WAIT_SECONDS
+    deadline = time.monotonic() + LAST_RESORT_SECONDS
     while not is_met():
         if time.monotonic() > deadline:
             return False

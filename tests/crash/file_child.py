@@ -13,8 +13,7 @@ from pathlib import Path
 import rw_sql
 from rw_sql.runtime import faults
 from tests.spark_settings import FEW_ROWS
-
-_WAIT_SECONDS = 120.0
+from tests.waits import LAST_RESORT_SECONDS
 
 
 def main() -> None:
@@ -29,7 +28,7 @@ def main() -> None:
     )
     spark.sql("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT id FROM f")
     if task["point"]:
-        time.sleep(_WAIT_SECONDS)  # until it dies
+        time.sleep(LAST_RESORT_SECONDS)  # until it dies
         sys.exit("the fault point was not reached")
     spark.sql("ALTER SOURCE f SET source_rate_limit TO 100000")
     spark.sql("FLUSH")

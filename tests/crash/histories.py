@@ -18,6 +18,7 @@ from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.spark_settings import settings_for
+from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,6 @@ POINTS = (
 )
 PARTITIONS = 2
 GROUPS = 7
-_LIFE_SECONDS = 300
 
 
 class KilledHistory:
@@ -45,7 +45,7 @@ class KilledHistory:
     def __init__(self, folder: Path, bootstrap: str, *, records: int, chunk: int, seed: int = 5) -> None:
         self.folder = folder
         self.lives = Lives(
-            module="tests.crash.histories", folder=folder, seconds=_LIFE_SECONDS, pauses=Pauses(seed=seed)
+            module="tests.crash.histories", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed)
         )
         self.bootstrap = bootstrap
         self.topic = f"history.{uuid.uuid4().hex[:8]}"

@@ -44,7 +44,6 @@ PARTITIONS = 2
 CLASSES = 7
 TOP = 9
 _DELETED = 0.2
-_LIFE_SECONDS = 900
 
 
 @dataclass(slots=True)
@@ -66,7 +65,7 @@ class KilledTable:
         self.lives = Lives(
             module="tests.crash.keyed_tables",
             folder=self.folder,
-            seconds=_LIFE_SECONDS,
+            seconds=LIFE_SECONDS,
             pauses=self.pauses,
             expire=self._expire,
         )

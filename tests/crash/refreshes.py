@@ -49,7 +49,6 @@ RECOVERY_POINTS = (
 """Those of a start that any process passes."""
 
 KINDS = 5
-_LIFE_SECONDS = 900
 Rows = dict[int, str]
 
 
@@ -70,7 +69,7 @@ class KilledRefresh:
     def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int) -> None:
         self.folder = folder
         self.lives = Lives(
-            module="tests.crash.refreshes", folder=folder, seconds=_LIFE_SECONDS, pauses=Pauses(seed=seed)
+            module="tests.crash.refreshes", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed)
         )
         self.chunk = chunk
         self.draw = random.Random(seed)

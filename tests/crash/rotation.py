@@ -25,6 +25,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.runtime.secrets import KEY_VARIABLE
 from tests.ageing import Pauses
 from tests.secured import set_scram_password
+from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,7 +71,6 @@ AFTER = (
 
 EXIT_NOT_REACHED = 3
 _ROWS = 5
-_LIFE_SECONDS = 240
 _OWNER_SECONDS = 30
 _ROOT = Path(__file__).parents[2]
 
@@ -182,7 +182,7 @@ class Rotation:
                 stderr=log,
                 cwd=_ROOT,
                 env={**os.environ, KEY_VARIABLE: self.key},
-                timeout=_LIFE_SECONDS,
+                timeout=LIFE_SECONDS,
                 check=False,
             )
         assert dump.exists(), self.story(f"{kill}: it did not come to its rows, status {done.returncode}")

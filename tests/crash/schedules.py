@@ -35,6 +35,7 @@ from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.integration.attached import AttachedSession, wait_until
 from tests.spark_settings import FEW_ROWS
+from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 Row = tuple[str, str]
 
 _MODES = ("", "scan.startup.mode = 'earliest'", "scan.startup.mode = 'latest'")
-_LIFE_SECONDS = 300
 _MOST_SECONDS_TO_KILL = 2.0
 
 
@@ -61,7 +61,7 @@ class KilledSchedule:
 
     def __post_init__(self) -> None:
         self.lives = Lives(
-            module="tests.crash.schedules", folder=self.folder, seconds=_LIFE_SECONDS, pauses=Pauses(seed=self.seed)
+            module="tests.crash.schedules", folder=self.folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=self.seed)
         )
         self.topic = f"schedule.{uuid.uuid4().hex[:8]}"
         create_topic(self.bootstrap, self.topic, 2)

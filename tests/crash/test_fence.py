@@ -19,6 +19,7 @@ from rw_sql.runtime.delta_log import JobCommit, job_commits
 from rw_sql.runtime.output import FencedError, JobOutput
 from rw_sql.runtime.storage import Warehouse
 from tests.spark_settings import FEW_ROWS
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,6 @@ SCHEMA = json.dumps(
         ],
     }
 )
-_WAIT_SECONDS = 60
 
 
 class ObjectStore(Warehouse):
@@ -175,7 +175,7 @@ def test_a_fence_stops_an_append_that_spark_has_begun(
     with ThreadPoolExecutor(1) as thread:
         on_its_way = thread.submit(first.append_frame, frame, 0)
         never = threading.Event()
-        for _ in range(_WAIT_SECONDS * 50):
+        for _ in range(int(LAST_RESORT_SECONDS) * 50):
             if begun.exists() or on_its_way.done():
                 break
             never.wait(0.02)
@@ -184,7 +184,7 @@ def test_a_fence_stops_an_append_that_spark_has_begun(
         go.touch()
         # Delta's own refusal was seen as a Python exception of Delta's and, once, as py4j's; what tells is not known.
         with pytest.raises((FencedError, PySparkException, Py4JJavaError), match=r"taken over|DELTA_CONCURRENT"):
-            on_its_way.result(_WAIT_SECONDS)
+            on_its_way.result(LAST_RESORT_SECONDS)
     assert held(tmp_path) == []
     second.append_rows(rows((5, 5)), 0)
     assert held(tmp_path) == [(5, 5)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.ageing import Pauses
+from tests.waits import LIFE_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -21,7 +22,9 @@ FILES, ROWS = 40, 25
 def life(warehouse: Path, folder: Path, dump: Path, point: str) -> int:
     """One process on the warehouse: what it ends with."""
     task = json.dumps({"warehouse": str(warehouse), "folder": str(folder), "dump": str(dump), "point": point})
-    return subprocess.run([sys.executable, "-m", "tests.crash.file_child", task], timeout=200, check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "tests.crash.file_child", task], timeout=LIFE_SECONDS, check=False
+    ).returncode
 
 
 def test_each_row_is_there_once(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.ageing import HOUR, WEEK, grow_old
 from tests.crash.chain import ROOT
 from tests.runtime.mini_streams import MiniWarehouse, expected
+from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ def carry_out(warehouse: str, point: str) -> int:
         cwd=ROOT,
         env={**os.environ, "RW_SQL_FAULT": point},
         capture_output=True,
-        timeout=120,
+        timeout=LIFE_SECONDS,
         check=False,
     ).returncode
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import rw_sql
 from rw_sql.cli.kafka_topics import Record, produce
+from tests import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,17 +17,12 @@ if TYPE_CHECKING:
 
     from rw_sql.session import Attached, Question
 
-WAIT_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
 
 
-def wait_until(is_met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Returns once the condition holds; fails naming it after the time allowed."""
-    never = threading.Event()
-    deadline = time.monotonic() + seconds
-    while not is_met():
-        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
-        never.wait(_LOOK_SECONDS)
+def wait_until(is_met: Callable[[], bool], what: str) -> None:
+    """Returns once the condition holds, which is seldom looked at: each look may be a statement."""
+    waits.wait_until(is_met, what, look_seconds=_LOOK_SECONDS)
 
 
 def produce_json(bootstrap: str, topic: str, rows: Iterable[Mapping[str, object]], partition: int | None = None) -> int:

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore import Metastore
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-START_SECONDS = 240.0
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name='rw-sql')"]
 
 
@@ -57,18 +57,18 @@ class Server:
     def kill(self) -> None:
         """SIGKILL, as a machine that goes down."""
         self.process.send_signal(signal.SIGKILL)
-        assert self.process.wait(60) == -signal.SIGKILL
+        assert self.process.wait(LAST_RESORT_SECONDS) == -signal.SIGKILL
 
     def terminate(self) -> int:
         """SIGTERM; its exit status."""
         self.process.terminate()
-        return self.process.wait(120)
+        return self.process.wait(LAST_RESORT_SECONDS)
 
     def close(self) -> None:
         """Ends it if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(60)
+            self.process.wait(LAST_RESORT_SECONDS)
         self._log.close()
 
 
@@ -98,7 +98,7 @@ class Terminal:
         """Types Ctrl-C."""
         os.write(self._end, b"\x03")
 
-    def read_until(self, wanted: str, seconds: float = START_SECONDS) -> str:
+    def read_until(self, wanted: str, seconds: float = LAST_RESORT_SECONDS) -> str:
         """What it shows from here up to and with a text."""
         shown, self._more = self._more, ""
         deadline = time.monotonic() + seconds
@@ -140,5 +140,5 @@ def at_a_terminal(command: Sequence[str], folder: Path, environment: Mapping[str
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
+            process.wait(LAST_RESORT_SECONDS)
         os.close(end)

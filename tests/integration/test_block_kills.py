@@ -17,6 +17,7 @@ from rw_sql.metastore import Metastore
 from tests.ageing import HOUR, age_files
 from tests.crash.chain import ROOT
 from tests.integration.attached import AttachedSession, produce_json, wait_until
+from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,6 @@ def run_block(warehouse: str, point: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "RW_SQL_FAULT": point},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIFE_SECONDS,
         check=False,
     )

@@ -14,6 +14,7 @@ from rw_sql.errors import SqlError
 from rw_sql.scripts import run_statements
 from tests.conftest import FIXTURES, rendered
 from tests.integration.attached import AttachedSession, produce_json
+from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,12 @@ def told(act):
 def printed(body: str, folder: Path) -> str:
     """What a program of its own prints; its Spark is its own."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + body], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", PROGRAM + body],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIFE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -12,7 +12,8 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from tests.integration.attached import wait_until
-from tests.integration.processes import PROGRAM, START_SECONDS, Terminal, at_a_terminal
+from tests.integration.processes import PROGRAM, Terminal, at_a_terminal
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +100,7 @@ def test_at_the_shell(tmp_path: Path) -> None:
         said += shell.read_until("RW304") + shell.read_until("rw_sql> ")
         said += typed(shell, "RESUME SOURCE s;", "RESUMED")
         shell.type_line("exit")
-        assert shell.process.wait(timeout=START_SECONDS) == 0
+        assert shell.process.wait(timeout=LAST_RESORT_SECONDS) == 0
     assert "Traceback" not in said
 
 
@@ -109,7 +110,7 @@ def test_a_cell(tmp_path: Path) -> None:
     client = manager.client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=START_SECONDS)
+        client.wait_for_ready(timeout=LAST_RESORT_SECONDS)
         assert outcome_of(client, "import rw_sql; spark = rw_sql.connect('w')\n%load_ext rw_sql") == []
         for cell in (
             f"%%rw\nSELECT 1 AS x;\n{ENDLESS}",
@@ -132,7 +133,7 @@ def test_a_cell(tmp_path: Path) -> None:
 def read_until(client: BlockingKernelClient, kind: str) -> None:
     """Reads what a kernel says up to the first message of a kind."""
     while True:
-        message = client.get_iopub_msg(timeout=START_SECONDS)
+        message = client.get_iopub_msg(timeout=LAST_RESORT_SECONDS)
         assert message["msg_type"] != "error", message["content"]
         if message["msg_type"] == kind:
             return
@@ -142,7 +143,7 @@ def rest_of(client: BlockingKernelClient) -> list[str]:
     """The errors that a cell shows until it has ended."""
     errors = []
     while True:
-        message = client.get_iopub_msg(timeout=START_SECONDS)
+        message = client.get_iopub_msg(timeout=LAST_RESORT_SECONDS)
         if message["msg_type"] == "error":
             errors.append("\n".join(message["content"]["traceback"]))
         if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
@@ -153,7 +154,7 @@ def outcome_of(client: BlockingKernelClient, cell: str) -> list[str]:
     """Runs a cell; its errors."""
     asked = client.execute(cell)
     while True:
-        message = client.get_iopub_msg(timeout=START_SECONDS)
+        message = client.get_iopub_msg(timeout=LAST_RESORT_SECONDS)
         if message["msg_type"] == "status" and message["parent_header"].get("msg_id") == asked:
             return rest_of(client)
 
@@ -175,7 +176,7 @@ def test_a_script(tmp_path: Path) -> None:
         while "(1 row)" not in (line := process.stdout.readline()):
             assert line, process.communicate()
         process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=START_SECONDS)
+        out, error = process.communicate(timeout=LAST_RESORT_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 130

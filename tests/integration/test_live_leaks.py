@@ -21,6 +21,7 @@ from rw_sql.runtime.secrets import KEY_VARIABLE
 from tests.leaks import search_all
 from tests.postgres import programs
 from tests.secured import set_scram_password
+from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 ROOT = Path(__file__).parents[2]
 PRIVATE = "rw_sql-secrets-"
-_LIFE_SECONDS = 400
 LOGIN = {"aws_access_key_id": "k", "aws_secret_access_key": "of the test's own"}
 
 PLACES = (
@@ -110,7 +110,7 @@ def test_a_secret_is_found_nowhere_and_a_canary_everywhere(
             stderr=console,
             cwd=ROOT,
             check=False,
-            timeout=_LIFE_SECONDS,
+            timeout=LIFE_SECONDS,
             env={
                 **os.environ,
                 "TMPDIR": str(root / "tmp"),

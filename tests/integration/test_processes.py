@@ -8,7 +8,7 @@ import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
 from tests.integration.attached import AttachedSession, produce_json, wait_until
-from tests.integration.processes import START_SECONDS, Server, owner_pid
+from tests.integration.processes import Server, owner_pid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
 
 def wait_for_owner(warehouse: str, pids: set[int]) -> int:
     """The owner, once it is one of these processes."""
-    wait_until(lambda: owner_pid(warehouse) in pids, f"one of {pids} owns the warehouse", START_SECONDS)
+    wait_until(lambda: owner_pid(warehouse) in pids, f"one of {pids} owns the warehouse")
     owner = owner_pid(warehouse)
     assert owner is not None
     return owner
@@ -72,7 +72,7 @@ def test_the_workflow_from_a_process_that_does_not_own(
     produce(broker, old, range(100))
     produce(broker, new, range(1000, 1100))
     server = serve(warehouse)
-    wait_until(server.is_serving, "the server serves", START_SECONDS)
+    wait_until(server.is_serving, "the server serves")
     session = AttachedSession(spark, warehouse, run_jobs=False)
     try:
         assert not session.attached.is_owner
@@ -124,7 +124,7 @@ def test_of_processes_that_attach_at_once_one_owns_and_the_others_stand_by(
     first = wait_for_owner(warehouse, set(servers))
     (standing_by,) = (server for pid, server in servers.items() if pid != first)
     for server in servers.values():
-        wait_until(server.is_serving, "the server serves or stands by", START_SECONDS)
+        wait_until(server.is_serving, "the server serves or stands by")
     assert "standing by" in standing_by.said()
     assert "serving" not in standing_by.said()
     session = AttachedSession(spark, warehouse, run_jobs=True)
@@ -138,14 +138,14 @@ def test_of_processes_that_attach_at_once_one_owns_and_the_others_stand_by(
         servers.pop(first).kill()
         (second,) = servers
         # The other server or this very process takes over, whoever looks first.
-        wait_until(lambda: session.attached.is_owner or owner_pid(warehouse) == second, "somebody took over", 120)
+        wait_until(lambda: session.attached.is_owner or owner_pid(warehouse) == second, "somebody took over")
         produce(broker, topic_name, range(200, 300))
         assert session.flushed_rows_of("every_row") == [(id_,) for id_ in range(300)]
         assert {job.run for job in session.jobs().values()} == {2}
 
         if not session.attached.is_owner:
             servers.pop(second).kill()
-            wait_until(lambda: session.attached.is_owner, "this process took over", 120)
+            wait_until(lambda: session.attached.is_owner, "this process took over")
         produce(broker, topic_name, range(300, 400))
         assert session.flushed_rows_of("every_row") == [(id_,) for id_ in range(400)]
         assert session.rows_of("how_often") == [(id_, 1) for id_ in range(400)]

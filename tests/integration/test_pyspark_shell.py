@@ -13,6 +13,7 @@ from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.session import DELTA_OPTIONS
 from tests.integration.attached import produce_json
 from tests.integration.processes import Terminal, at_a_terminal
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
@@ -74,7 +75,7 @@ def test_the_workflow(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> No
         answer(shell, "rw_sql.detach(spark)", "")
         answer(shell, "sql('SHOW SOURCES')", "PARSE_SYNTAX_ERROR")
         shell.type_line("exit()")
-        assert shell.process.wait(timeout=60) == 0
+        assert shell.process.wait(timeout=LAST_RESORT_SECONDS) == 0
 
 
 def answer_after(shell: Terminal, wanted: str) -> None:

@@ -14,7 +14,8 @@ from rw_sql.metastore import Metastore
 from rw_sql.runtime import reconciler
 from rw_sql.runtime.views import streamed
 from tests.integration.attached import AttachedSession, produce_json, wait_until
-from tests.integration.processes import START_SECONDS, Server
+from tests.integration.processes import Server
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,11 +152,11 @@ def test_serve_ends_with_its_spark(tmp_path: Path) -> None:
     warehouse = str(tmp_path / "warehouse")
     server = Server(warehouse, tmp_path)
     try:
-        wait_until(server.is_serving, "the server serves", START_SECONDS)
+        wait_until(server.is_serving, "the server serves")
         lease = Metastore.open(warehouse).runtime.lease()
         assert lease is not None
         os.kill(lease.jvm_pid, signal.SIGKILL)
-        assert server.process.wait(START_SECONDS) == 1
+        assert server.process.wait(LAST_RESORT_SECONDS) == 1
         assert "Spark has ended: this process cannot run the jobs any more" in server.said()
         assert (now := Metastore.open(warehouse).runtime.lease()) is not None
         assert now.is_released

@@ -126,7 +126,7 @@ class Below:
                     return False
             return True
 
-        wait_until(has_arrived, f"{name} has read its inputs", seconds=180)
+        wait_until(has_arrived, f"{name} has read its inputs")
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """A view's rows, as queries see them."""

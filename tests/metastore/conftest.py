@@ -11,6 +11,7 @@ import pytest
 from metastore_model import Make
 
 from rw_sql.metastore import Metastore
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ def start_python() -> Callable[..., subprocess.Popen[str]]:
 @pytest.fixture
 def died_by_kill() -> Callable[[subprocess.Popen[str]], bool]:
     def died(process: subprocess.Popen[str]) -> bool:
-        process.communicate(timeout=60)
+        process.communicate(timeout=LAST_RESORT_SECONDS)
         return process.returncode == -signal.SIGKILL
 
     return died

@@ -20,6 +20,7 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.metastore.table import StoredTable
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,7 @@ FAULT_POINTS = (
 def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, start_python: Start) -> None:
     # They also find no metastore, and create it together.
     workers = [start_python(COMMIT_OFTEN, warehouse, f"w{number}") for number in range(4)]
-    epochs = [epoch for worker in workers for epoch in json.loads(worker.communicate(timeout=120)[0])]
+    epochs = [epoch for worker in workers for epoch in json.loads(worker.communicate(timeout=LAST_RESORT_SECONDS)[0])]
     assert [worker.returncode for worker in workers] == [0, 0, 0, 0]
     assert sorted(epochs) == list(range(1, 101))
     metastore = Metastore.open(warehouse)
@@ -162,7 +163,7 @@ def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
 
 def test_runs_claimed_by_two_processes_are_distinct(metastore: Metastore, warehouse: str, start_python: Start) -> None:
     workers = [start_python(CLAIM_RUNS, warehouse, f"owner{number}") for number in range(2)]
-    runs = [run for worker in workers for run in json.loads(worker.communicate(timeout=60)[0])]
+    runs = [run for worker in workers for run in json.loads(worker.communicate(timeout=LAST_RESORT_SECONDS)[0])]
     assert sorted(runs) == list(range(1, 31))
     assert [run.run for run in metastore.runtime.runs("job")] == list(range(1, 31))
     assert metastore.runtime.last_runs()["job"].run == 30
@@ -170,7 +171,9 @@ def test_runs_claimed_by_two_processes_are_distinct(metastore: Metastore, wareho
 
 def test_two_processes_that_take_the_lease_at_once_leave_one_owner(warehouse: str, start_python: Start) -> None:
     workers = {name: start_python(TAKE_LEASE, warehouse, name) for name in ("one", "two", "three")}
-    took = [name for name, worker in workers.items() if worker.communicate(timeout=60)[0].strip() == "True"]
+    took = [
+        name for name, worker in workers.items() if worker.communicate(timeout=LAST_RESORT_SECONDS)[0].strip() == "True"
+    ]
     lease = Metastore.open(warehouse).runtime.lease()
     assert lease is not None
     assert took == [lease.owner]

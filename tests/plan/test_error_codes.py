@@ -17,6 +17,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import parse_catalog
 from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
 from tests.conftest import FIXTURES, rendered
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +71,9 @@ def test_a_notebook_without_a_session(recorded: Callable[[Path, str], None]) -> 
         "except SqlError as error:\n"
         "    print(error.render(), 'SQLSTATE: ' + error.sqlstate, sep='\\n')\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=LAST_RESORT_SECONDS
+    )
     recorded(ERRORS / "no_session.txt", done.stdout)
 
 

@@ -12,6 +12,8 @@ from rw_sql.runtime import reconciler as module
 from rw_sql.runtime.context import Context
 from rw_sql.runtime.reconciler import Reconciler
 from rw_sql.runtime.storage import Warehouse
+from tests.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
+from tests.waits import wait_until as wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,18 +27,6 @@ if TYPE_CHECKING:
     from rw_sql.runtime.ingest import Ingest
     from rw_sql.runtime.job import Failure
     from rw_sql.runtime.prepared import Prepared
-
-WAIT_SECONDS = 20.0
-
-
-def wait_until(is_met: Callable[[], bool], what: str) -> None:
-    """Returns once the condition holds; fails naming it after a while."""
-    never = threading.Event()
-    for _ in range(int(WAIT_SECONDS / 0.01)):
-        if is_met():
-            return
-        never.wait(0.01)
-    raise AssertionError(f"still not: {what}")
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.refresh.staging import Staged, Staging
 from rw_sql.runtime.storage import Warehouse
 from rw_sql.syntax.maintained import KEEP
+from tests.waits import LAST_RESORT_SECONDS as SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +42,6 @@ SCHEMA = (
 )
 TABLE, SOURCE, REFRESH = 2, 1, 3
 JOB = f"mv-{TABLE}"
-SECONDS = 60.0
 POINTS = (
     "refresh.before_claim",
     "refresh.before_recovery",
