@@ -1,4 +1,4 @@
-"""Which names columns can have: those that Delta Lake, Spark and delta-rs all take, wherever a column may come to."""
+"""Which names columns can have: those that Spark and delta-rs take wherever a column comes to."""
 
 from __future__ import annotations
 
@@ -14,21 +14,6 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.syntax.statements import DataType
 
-_NOT_IN_NAMES = {
-    " ": "a blank",
-    ",": "a comma",
-    ";": "a semicolon",
-    "{": "a brace",
-    "}": "a brace",
-    "(": "a bracket",
-    ")": "a bracket",
-    "\n": "a line break",
-    "\t": "a tab",
-    "=": "an equals sign",
-    "`": "a backtick",
-}
-"""What Delta Lake takes in no column name (Delta protocol, without column mapping), and the quotes of Spark."""
-
 _RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "_metadata"})
 """What change feeds and Spark's file sources call columns of their own."""
 
@@ -39,12 +24,10 @@ def misnamed(name: str) -> str | None:
         return "has no name"
     if name.lower() in _RESERVED:
         return "has a name that Spark and Delta Lake keep for columns of their own"
-    for letter in name:
-        if letter in _NOT_IN_NAMES:
-            return f"has {_NOT_IN_NAMES[letter]} in its name: Delta Lake and Spark do not take that"
-        if not letter.isprintable():
-            return f"has the character U+{ord(letter):04X} in its name: Delta Lake and Spark do not take that"
-    return None
+    if "`" in name:
+        return "has a backtick in its name, which is the quote around names in Spark's SQL"
+    odd = next((letter for letter in name if not letter.isprintable()), None)
+    return None if odd is None else f"has the character U+{ord(odd):04X} in its name, which cannot be printed"
 
 
 def require_name(name: str, span: Span, *, hint: str = "") -> None:
@@ -77,7 +60,7 @@ def misnamed_field(schema: str) -> tuple[str, str] | None:
 
 
 def _hint(name: str) -> str:
-    better = "".join("_" if letter in _NOT_IN_NAMES or not letter.isprintable() else letter for letter in name)
+    better = "".join(letter if letter.isprintable() and letter != "`" else "_" for letter in name)
     if better.lower() in _RESERVED or not better.strip("_ "):
         better = "a_name"
     return f"call it {quoted(better)}"

@@ -101,7 +101,7 @@ SESSION_PARAMETERS = {
         Parameter(
             name="statement_timeout",
             default="60000ms",
-            doc="how long a statement waits without any progress of the jobs: FLUSH and WAIT give up then, and one that "
+            doc="how long a statement waits without any progress of the jobs: FLUSH and WAIT give up then; one that "
             "waits for the jobs' owner stays committed",
             read=_seconds,
         ),

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.syntax.statements import Query
 
-_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
-"""What Delta Lake takes in no column name (Delta protocol, without column mapping)."""
+_NOT_IN_NAMES = frozenset(",;{}()\n\t=")
+"""What expressions without a name have in the name that Spark makes up, and Delta Lake takes in no column name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +96,14 @@ def plan_query(
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
     if unnamed is not None:
+        is_column = any(unnamed == name for record in records for name, _ in relation_of(record).columns)
+        written_column = quoted_for_spark(unnamed) if is_column else unnamed
         raise SqlError(
             INVALID_QUERY,
             f'column "{unnamed}" of {what} needs a name',
             span=query.span,
-            hint=f"{unnamed} AS a_name: Delta Lake takes no spaces, brackets, commas, semicolons or = in column names",
+            hint=f"{written_column} AS a_name: "
+            "Delta Lake takes no spaces, brackets, commas, semicolons or = in column names",
         )
     wrong = misnamed_field(found.schema)
     if wrong is not None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, Option
 
 
-_FIELD_HINT = "ENCODE BYTES keeps the record; get_json_object(CAST(data AS STRING), '$[\"the field\"]') AS a_name in a view reads it"
+_FIELD_HINT = "ENCODE BYTES keeps the record, out of which get_json_object in a materialized view takes the field"
 
 
 def check_source(snapshot: Snapshot, statement: CreateSource) -> str:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import InheritableThread
 
 import rw_sql
 from rw_sql.cli.kafka_topics import add_partitions, create_topic
 from rw_sql.metastore import Metastore
-from rw_sql.runtime import reconciler
+from rw_sql.runtime import job_slot, reconciler
+from rw_sql.runtime.spark_work import work_of
 from rw_sql.runtime.views import streamed
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.processes import Server
 from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from rw_sql.cli.kafka_broker import BrokerInfo
@@ -92,7 +94,9 @@ def _queries(session: AttachedSession) -> int:
     return int(java._jsparkSession.sharedState().activeStreamingQueries().size())
 
 
-def test_a_view_that_fails_tells_the_cause(session: AttachedSession) -> None:
+def test_a_view_that_fails_tells_the_cause(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (reconciler, job_slot):
+        monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)
     session.run(
         GENERATED,
         "CREATE MATERIALIZED VIEW v AS "
@@ -103,6 +107,37 @@ def test_a_view_that_fails_tells_the_cause(session: AttachedSession) -> None:
     assert "no such tariff" in reason
     assert "STREAM_FAILED" not in reason
     assert "\n" not in reason
+    wait_until(lambda: "FLAPPING: restarted" in session.job("v").reason, "it has failed again and again")
+    job = session.job("v")
+    assert job.state == "STALLED"
+    assert "no such tariff" in job.reason
+    (answer,) = (row for row in session.sql("FLUSH") if row.object == "v")
+    assert answer.detail.startswith("stalled, not waited for: FLAPPING: restarted ")
+
+
+def test_what_spark_does_for_a_batch_is_seen_task_by_task(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing of a batch is in any table until it is committed; that it moves is seen all the same."""
+    folder = str(tmp_path)
+
+    def wait_for_its_file(number: int) -> None:
+        while not (Path(folder) / str(number)).exists():
+            time.sleep(0.01)
+
+    def work() -> None:
+        spark.sparkContext.setJobGroup("a batch", "a batch")
+        spark.sparkContext.parallelize(range(4), 4).foreach(wait_for_its_file)
+
+    assert work_of("a batch") == ()
+    thread = InheritableThread(target=work, daemon=True)
+    thread.start()
+    wait_until(lambda: bool(work_of("a batch")), "it has begun")
+    before = work_of("a batch")
+    assert work_of("a batch") == before
+    for number in range(4):
+        (tmp_path / str(number)).touch()
+        wait_until(lambda before=before: work_of("a batch") != before, "a task has ended")  # type: ignore[misc]
+        before = work_of("a batch")
+    thread.join()
 
 
 def test_what_one_session_did_not_ask_for_another_may(spark: SparkSession, tmp_path: Path) -> None:

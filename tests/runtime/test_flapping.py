@@ -18,6 +18,7 @@ from rw_sql.runtime.job import Failure
 from rw_sql.runtime.job_slot import JobSlot, Trouble, spoken_seconds
 from rw_sql.runtime.lease import try_take
 from rw_sql.runtime.metrics import Metrics
+from rw_sql.runtime.statuses import run_mark
 from tests.runtime.jobs import Jobs
 
 if TYPE_CHECKING:
@@ -76,6 +77,20 @@ def test_a_job_that_fails_in_a_loop_says_so_while_it_runs(jobs: Jobs) -> None:
     # What a statement changes may be what it failed of.
     jobs.change(view)
     jobs.reach(lambda: status(jobs).state == "RUNNING", "it is given another chance")
+
+
+def test_a_job_that_gets_on_with_a_long_batch_says_so(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs.put_view("a")
+    jobs.reach(lambda: "mv-1" in jobs.jobs and status(jobs).state == "RUNNING", "it runs")
+    before = status(jobs)
+    assert status(jobs) == before
+    monkeypatch.setattr(jobs.reconciler._beats, "of", lambda running, _: list(running))
+    jobs.reach(lambda: status(jobs).updated_ms > before.updated_ms, "its status is renewed")
+    assert run_mark(status(jobs)) != run_mark(before)
+    # A job that fails in a loop is renewed by no batch.
+    fail(jobs, 4)
+    told = status(jobs)
+    assert (told.state, status(jobs).updated_ms) == ("STALLED", told.updated_ms)
 
 
 def test_what_a_dead_owner_said_of_jobs_is_no_figure(jobs: Jobs) -> None:
