@@ -34,10 +34,10 @@ class Applied:
             self._epoch, self._unsettled = -1, frozenset()
             self._changed.notify_all()
 
-    def state(self) -> tuple[int, frozenset[str]]:
-        """The newest epoch that was acted on, and the jobs that are not there yet: it changes as they get there."""
+    def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
+        """The newest epoch that was acted on, and which of these jobs are not there yet: it changes as they get there."""
         with self._changed:
-            return self._epoch, self._unsettled
+            return self._epoch, self._unsettled.intersection(jobs)
 
     def holds(self, epoch: int, jobs: Collection[str] | None = None) -> bool:
         """Whether these jobs (all where None) are as the epoch wants them."""

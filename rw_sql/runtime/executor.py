@@ -424,7 +424,6 @@ class Executor:
         """
         owner, limit = self.owner, StallTimeout(seconds)
         awaited = frozenset() if jobs is None else frozenset(jobs)
-        limit.begin(self._marks(awaited)[0])
         if owner is not None:
             owner.wake()
         while True:
@@ -447,7 +446,7 @@ class Executor:
     def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
         """What shows that the owner is on its way with these jobs."""
         marks, signs = owner_marks(self._context, jobs)
-        return {**marks, "what the owner has applied": self._context.applied.state()}, signs
+        return {**marks, "what the owner has applied": self._context.applied.left(jobs)}, signs
 
 
 def _is_awaited(plan: Plan) -> bool:

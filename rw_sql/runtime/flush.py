@@ -100,7 +100,7 @@ class _Waiting(Protocol):
 
 
 def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
-    limit.begin(waiting.marks())
+    limit.begin()
     marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()

@@ -101,7 +101,6 @@ def take_hold(
         if isinstance(record, SourceRecord)
         for reader in readers_of(snapshot, record)
     ]
-    limit.begin(owner_marks(context, jobs)[0])
     marked_at = time.monotonic()
     wake()
     try:

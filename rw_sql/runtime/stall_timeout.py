@@ -31,10 +31,15 @@ class StallTimeout:
         self._last: str | None = None
 
     def note(self, marks: Mapping[str, object], signs: Mapping[str, object] | None = None) -> None:
-        """Compares the marks and signs of life with those that were noted before."""
+        """Compares the marks and signs of life with those that were noted before.
+
+        From where something is noted for the first time it has the whole time: what it did before nobody saw.
+        """
         now = self._clock()
         for name, mark in marks.items():
-            if name in self._marks and self._marks[name] != mark:
+            if name not in self._marks:
+                self._moved_at = now
+            elif self._marks[name] != mark:
                 self._moved_at, self._last = now, name
             self._marks[name] = mark
         for name, sign in (signs or {}).items():
@@ -42,10 +47,9 @@ class StallTimeout:
                 self._lived_at = now
             self._signs[name] = sign
 
-    def begin(self, marks: Mapping[str, object]) -> None:
-        """Begins anew with these marks, as for the next of several things that are waited for."""
+    def begin(self) -> None:
+        """Begins anew, as for the next of several things that are waited for."""
         self._moved_at = self._lived_at = self._clock()
-        self._marks |= marks
 
     @property
     def left(self) -> float:

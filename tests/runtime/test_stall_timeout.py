@@ -37,7 +37,7 @@ class Clock:
 def test_a_wait_lasts_as_long_as_something_moves() -> None:
     clock = Clock()
     limit = StallTimeout(60, clock=clock)
-    limit.begin({"v": 0, "s": 0})
+    limit.note({"v": 0, "s": 0})
     for position in range(1, 100):
         clock.now += 59
         limit.note({"v": position, "s": 0})
@@ -52,6 +52,7 @@ def test_a_wait_lasts_as_long_as_something_moves() -> None:
 def test_signs_of_life_alone_prolong_a_wait_tenfold() -> None:
     clock = Clock()
     limit = StallTimeout(60, clock=clock)
+    limit.note({"applied": 3}, {"heart": -1})
     for beat in range(300):
         clock.now = 2.0 * beat
         limit.note({"applied": 3}, {"heart": beat})
@@ -62,13 +63,18 @@ def test_signs_of_life_alone_prolong_a_wait_tenfold() -> None:
     assert limit.told == "nothing moved for 60 s"
 
 
-def test_what_is_noted_for_the_first_time_has_not_moved() -> None:
+def test_what_is_noted_for_the_first_time_has_the_whole_time_from_then() -> None:
     clock = Clock()
     limit = StallTimeout(1, clock=clock)
-    clock.now = 1.0
+    clock.now = 5.0
+    assert limit.is_over
+    limit.note({"v": 5})
+    assert not limit.is_over
+    clock.now = 6.0
     limit.note({"v": 5})
     assert limit.is_over
-    limit.begin({"w": 1})
+    assert limit.told == "nothing moved for 1 s"
+    limit.begin()
     assert not limit.is_over
 
 
