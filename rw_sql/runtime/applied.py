@@ -35,7 +35,7 @@ class Applied:
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """The newest epoch that was acted on, and which of these jobs are not there yet: it changes as they get there."""
+        """The newest epoch that was acted on, and which of these jobs are not there yet."""
         with self._changed:
             return self._epoch, self._unsettled.intersection(jobs)
 

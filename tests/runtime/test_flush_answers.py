@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.runtime.flush import Patience, read_to
+from tests.runtime.test_blocks import Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_source_is_read_to_its_ends_or_has_none() -> None:
@@ -43,3 +50,48 @@ def test_what_waits_for_another_has_not_stalled() -> None:
     assert not patience.is_over(waiting, 20_000)
     assert not patience.is_over(replace(waiting, state="RUNNING", updated_ms=20_500), 20_600)
     assert not patience.is_over(replace(waiting, reason="no disk", updated_ms=21_000), 21_100)
+
+
+def flushing(folder: Path, timeout: str) -> Session:
+    """A session over a source with 20 records, whose reader never starts."""
+    session = Session(folder)
+    session.run(
+        "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20')",
+        f"SET statement_timeout = '{timeout}'",
+    )
+    session.give_a_reader()
+    session.pretend_to_own()
+    return session
+
+
+def test_flush_gives_up_when_nothing_moves_and_says_what_is_missing(tmp_path: Path) -> None:
+    session = flushing(tmp_path, "200ms")
+    (source,) = session.metastore.snapshot().all("source")
+    running = JobStatus(job=f"ingest-{source.id}", object_id=source.id, state="RUNNING", run=1, updated_ms=1)
+    session.metastore.runtime.write_job_status([running])
+    error = session.refused("FLUSH")
+    assert (error.code, error.message) == (
+        "RW406",
+        'FLUSH gave up: nothing moved for 0.2 s: source "s" is 20 records behind (RUNNING)',
+    )
+    assert error.hint == "wait longer: SET statement_timeout = '1s'; FLUSH; SHOW JOBS tells what each job does"
+
+
+def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> None:
+    session, stop = flushing(tmp_path, "1s"), threading.Event()
+    (source,) = session.metastore.snapshot().all("source")
+    beats = 6
+
+    def get_on() -> None:
+        for beat in range(beats):
+            status = JobStatus(job=f"ingest-{source.id}", object_id=source.id, state="RUNNING", run=1, updated_ms=beat)
+            session.metastore.runtime.write_job_status([status])
+            stop.wait(0.5)
+
+    work = threading.Thread(target=get_on, daemon=True)
+    began = time.monotonic()
+    work.start()
+    error = session.refused("FLUSH")
+    assert time.monotonic() - began > beats * 0.5
+    assert 'nothing moved for 1 s (source "s" moved last): source "s" is 20 records behind' in error.message
+    work.join()
