@@ -18,6 +18,10 @@ _RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "
 """What change feeds and Spark's file sources call columns of their own."""
 
 
+_NOT_IN_NAMES = frozenset(",;{}()=")
+"""What Delta Lake takes in no column name (Delta protocol, without column mapping), beside blanks, which it reads."""
+
+
 def misnamed(name: str) -> str | None:
     """Why no column can have this name, as the end of a sentence about it; None where one can."""
     if not name.strip():
@@ -26,6 +30,9 @@ def misnamed(name: str) -> str | None:
         return "has a name that Spark and Delta Lake keep for columns of their own"
     if "`" in name:
         return "has a backtick in its name, which is the quote around names in Spark's SQL"
+    refused = next((letter for letter in name if letter in _NOT_IN_NAMES), None)
+    if refused is not None:
+        return f"has '{refused}' in its name, which Delta Lake does not take"
     odd = next((letter for letter in name if not letter.isprintable()), None)
     return None if odd is None else f"has the character U+{ord(odd):04X} in its name, which cannot be printed"
 
@@ -60,7 +67,9 @@ def misnamed_field(schema: str) -> tuple[str, str] | None:
 
 
 def _hint(name: str) -> str:
-    better = "".join(letter if letter.isprintable() and letter != "`" else "_" for letter in name)
+    better = "".join(
+        letter if letter.isprintable() and letter != "`" and letter not in _NOT_IN_NAMES else "_" for letter in name
+    )
     if better.lower() in _RESERVED or not better.strip("_ "):
         better = "a_name"
     return f"call it {quoted(better)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -61,7 +62,9 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
     Decode errors are counted by them, and files are put in the order of the watermark's column by them.
     """
     watermark = source_watermark(statement)
-    return (SPLIT, OFFSET, RUN, SINCE, ERROR, *(() if watermark is None else watermark[:1]))
+    # The setting is a list of names without quotes: a dot in one would be a path.
+    is_plain = watermark is not None and re.fullmatch(r"\w+", watermark[0]) is not None
+    return (SPLIT, OFFSET, RUN, SINCE, ERROR, *(watermark[:1] if watermark is not None and is_plain else ()))
 
 
 @dataclass(frozen=True, slots=True)

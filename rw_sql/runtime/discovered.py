@@ -37,5 +37,6 @@ def goes_on_with_more(before: JobSpec, wanted: JobSpec) -> bool:
         return False
     readers = tuple(zip(before.readers, wanted.readers, strict=True))
     is_more = all(set(old.splits) <= set(new.splits) for old, new in readers)
+    is_more = is_more and any(set(old.splits) < set(new.splits) for old, new in readers)
     same = tuple(replace(new, splits=old.splits, since=old.since) for old, new in readers)
     return is_more and replace(wanted, readers=same) == before

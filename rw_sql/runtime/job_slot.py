@@ -130,11 +130,17 @@ class JobSlot:
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
-        """Lets it be tried again later, each time a while longer; as late as any job where the reason lasts."""
+        """Lets it be tried again later, each time a while longer; of failed runs also where splits were found since.
+
+        As late as any job where the reason lasts.
+        """
         self.reason = reason
         self.sound_since = None
         if is_lasting:
             self.delay = _LAST_RETRY_SECONDS
+        elif self.trouble.failures:
+            doubled = FIRST_RETRY_SECONDS * 2.0 ** min(self.trouble.failures - 1, 10)
+            self.delay = min(max(self.delay, doubled), _LAST_RETRY_SECONDS)
         self.retry_at = time.monotonic() + self.delay
         self.delay = min(self.delay * 2, _LAST_RETRY_SECONDS)
 

@@ -169,8 +169,9 @@ class Reconciler:
             with self._deciding:
                 if slot.wanted != spec:
                     if slot.wanted is None or not goes_on_with_more(slot.wanted, spec):
-                        slot.delay, slot.trouble = FIRST_RETRY_SECONDS, Trouble()
-                    slot.wanted, slot.retry_at, slot.is_final = spec, 0.0, False
+                        slot.trouble = Trouble()
+                    slot.wanted = spec
+                    slot.retry_at, slot.delay, slot.is_final = 0.0, FIRST_RETRY_SECONDS, False
         for job_id, slot in self._slots.items():
             if job_id not in wanted:
                 with self._deciding:

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.spark_settings import settings_for
+from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

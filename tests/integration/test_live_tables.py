@@ -116,7 +116,7 @@ def test_csv_records_from_before_a_column_came_stay_readable(
         "RESUME SOURCE t",
     )
     # Of before any column came, of each width in between, of now; too short, too long, and of a wrong value.
-    send("3,c", "4,d,40", "5,e,50,five", "6", "7,g,70,x,y", "8,h,eight", "9,", "10,j,,", '11,"k,k"', "")
+    send("3,c", "4,d,40", "5,e,50,five", "6", "7,g,70,x,y", "8,h,eight", "9,", "10,j,,", '11,"k,k"')
     session.sql("FLUSH")
     assert session.rows_of("t", "id, name, number, twice, note") == [
         (1, "a", None, None, None),

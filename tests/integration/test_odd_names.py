@@ -22,25 +22,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 NAMES = (
-    *("a b", " a", "a.b", "größe", 'a"b', "a'b", "select", "a-b", "a%b", "a%20b", "a/b", "a:b", "a#b", "$x", "日本"),
-    *("1a", "a\\b", "a[b]", "a*b", "a?b", "a&b", "😀", "value", "key", "timestamp", "headers", "partition", "source"),
-    *("col", "keep", "_x", "batch", "t", "s", "row", "op", "before", "after"),
+    *("a b", " a", "a.b", "größe", 'a"b', "a'b", "select", "a-b", "a%20b", "a/b", "a:b", "$x", "日本", "1a", "a\\b"),
+    *("a[b]", "a*b", "😀", "value", "key", "timestamp", "partition", "source", "keep", "row", "before"),
 )
 
 
-@pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
 def test_odd_names_are_right_everywhere(
-    session: AttachedSession,
-    broker: BrokerInfo,
-    topic_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_large: bool,
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_large:
-        for place in (ingest, streamed, recomputed):
-            for limit in ("SMALL_ROWS", "LARGE_ROWS"):
-                monkeypatch.setattr(place, limit, -1, raising=False)
     create_topic(broker.bootstrap, topic_name, 1)
 
     def rows(*firsts: int) -> list[dict[str, int]]:
@@ -54,35 +43,36 @@ def test_odd_names_are_right_everywhere(
     columns = ", ".join(f"{quoted(name)} INT" for name in NAMES)
     listed = ", ".join(quoted_for_spark(name) for name in NAMES)
     keys = ", ".join(quoted(name) for name in NAMES[:6])
-    session.run(
-        f"CREATE SOURCE src ({columns}) {over}",
-        f"CREATE TABLE tab ({columns}, PRIMARY KEY ({keys})) {over}",
-        "CREATE MATERIALIZED VIEW every AS SELECT * FROM src",
-        f"CREATE MATERIALIZED VIEW counted AS SELECT {listed}, count(*) AS n FROM src GROUP BY {listed}",
-        f"CREATE MATERIALIZED VIEW again AS SELECT {listed}, n + 1 AS m FROM counted",
-        "CREATE MATERIALIZED VIEW maxima AS SELECT max(`a b`) AS `the most`, `a.b` FROM tab GROUP BY `a.b`",
-        "CREATE SINK snk FROM every WITH (connector = 'deltalake', type = 'append-only', "
-        f"location = '{tmp_path}/sink')",
-    )
     one, other = (tuple(first + at for at in range(len(NAMES))) for first in (0, 100))
-    assert session.flushed_rows_of("every") == sorted([one, one, other])
+    # First as large batches, which Spark writes and merges, then as small ones, which delta-rs does.
+    with monkeypatch.context() as large:
+        for place in (ingest, streamed, recomputed):
+            for limit in ("SMALL_ROWS", "LARGE_ROWS"):
+                large.setattr(place, limit, -1, raising=False)
+        session.run(
+            f"CREATE SOURCE src ({columns}) {over}",
+            f"CREATE TABLE tab ({columns}, PRIMARY KEY ({keys})) {over}",
+            "CREATE MATERIALIZED VIEW every AS SELECT * FROM src",
+            f"CREATE MATERIALIZED VIEW counted AS SELECT {listed}, count(*) AS n FROM src GROUP BY {listed}",
+            "CREATE MATERIALIZED VIEW maxima AS SELECT max(`a b`) AS `the most`, `a.b` FROM tab GROUP BY `a.b`",
+            "CREATE SINK snk FROM every WITH (connector = 'deltalake', type = 'append-only', "
+            f"location = '{tmp_path}/sink')",
+        )
+        assert session.flushed_rows_of("every") == sorted([one, one, other])
     assert session.rows_of("tab") == [one, other]
     assert session.rows_of("counted") == [(*one, 2), (*other, 1)]
-    assert session.rows_of("again") == [(*one, 3), (*other, 2)]
     assert session.rows_of("maxima") == [(0, 2), (100, 102)]
     assert session.rows_of(f"delta.`{tmp_path}/sink`") == sorted([one, one, other])
-    produce_json(broker.bootstrap, topic_name, rows(100))
+    session.run('ALTER TABLE tab RENAME COLUMN "a-b" TO "b -"', 'ALTER TABLE tab ADD COLUMN "new one" INT')
+    produce_json(broker.bootstrap, topic_name, [*rows(100), {**rows(200)[0], "new one": 7}])
     session.sql("FLUSH")
-    assert session.rows_of("counted", "n") == [(2,), (2,)]
-    assert session.rows_of("again", "m") == [(3,), (3,)]
-    session.run('ALTER TABLE tab RENAME COLUMN "a%b" TO "b %"', 'ALTER TABLE tab ADD COLUMN "new one" INT')
-    produce_json(broker.bootstrap, topic_name, [{**rows(200)[0], "new one": 7}])
-    session.sql("FLUSH")
-    assert session.rows_of("tab", "`b %`, `new one`") == [(8, None), (108, None), (208, 7)]
+    assert session.rows_of("tab", "`b -`, `new one`") == [(7, None), (107, None), (207, 7)]
+    assert session.rows_of("counted", "n") == [(1,), (2,), (2,)]
+    assert session.rows_of("maxima") == [(0, 2), (100, 102), (200, 202)]
     assert {job.state for job in session.jobs().values()} == {"RUNNING"}
 
 
-@pytest.mark.parametrize("name", ["a`b", " ", "a\nb", "_change_type", "_metadata"])
+@pytest.mark.parametrize("name", ["a`b", " ", "a\nb", "_change_type", "_metadata", "a,b"])
 def test_names_that_cannot_be_are_refused_wherever_they_are_given(session: AttachedSession, name: str) -> None:
     over = "WITH (connector = 'datagen', datagen.rows.total = '3')"
     session.run(f"CREATE SOURCE src (id INT) {over}", f"CREATE TABLE tab (id INT PRIMARY KEY, n INT) {over}")

@@ -147,6 +147,7 @@ def test_splits_that_are_found_do_not_end_the_trouble() -> None:
         job="mv-2", view_id=2, name="v", query="", schema="", keys=(), generation=1, inputs=(), readers=(reader,)
     )
     assert goes_on_with_more(view, replace(view, readers=(replace(reader, splits=("a", "b"), since=4),)))
+    assert not goes_on_with_more(view, replace(view, readers=(replace(reader, since=4),)))
     assert not goes_on_with_more(view, replace(view, readers=()))
     assert not goes_on_with_more(view, replace(view, query="other"))
     assert not goes_on_with_more(view, ingest)
