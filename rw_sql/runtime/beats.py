@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+
 from rw_sql.runtime.ingest import Ingest
 from rw_sql.runtime.sink import Sink
 from rw_sql.runtime.spark_work import work_of
@@ -35,7 +37,10 @@ class Beats:
         for job_id, job in running.items():
             groups = _groups(job)
             if groups:
-                mark = tuple(work_of(group) for group in groups)
+                try:
+                    mark = tuple(work_of(group) for group in groups)
+                except (Py4JError, OSError):  # the JVM is going: what is told of the jobs must be written all the same
+                    return []
                 seen[job_id] = mark
                 if job_id in self._seen and self._seen[job_id] != mark:
                     found.append(job_id)
