@@ -17,7 +17,7 @@ from rw_sql.plan.requests import Asking
 from rw_sql.syntax.dialect import to_spark
 from rw_sql.syntax.maintained import renamed_columns
 from rw_sql.syntax.names import quoted_for_spark
-from rw_sql.syntax.queries import table_names
+from rw_sql.syntax.queries import output_names, table_names
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
@@ -80,6 +80,7 @@ def plan_query(
             span=query.span,
             hint="SHOW SOURCES lists what can be read",
         )
+    _require_no_hidden(columns, records, query, what)
     if what.startswith("sink "):
         _require_appended(records, query)
         streamed = yield from analysis(
@@ -123,6 +124,19 @@ def plan_query(
     return PlannedQuery(
         text=text, inputs=inputs, schema=found.schema, keys=found.keys, maintenance=found.maintenance, new=new
     )
+
+
+def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
+    """Raises SqlError where a query calls a column as hidden ones are called; what INCLUDE called so may pass."""
+    given = {name for record in records for name, _ in relation_of(record).columns}
+    for name in columns or output_names(query.text):
+        if name.lower().startswith("_rw_") and name not in given:
+            raise SqlError(
+                INVALID_QUERY,
+                f'column "{name}" of {what} cannot begin with _rw_, which names hidden columns',
+                span=query.span,
+                hint=f"AS {name.lstrip('_')}",
+            )
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:

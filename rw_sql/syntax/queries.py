@@ -59,6 +59,14 @@ def tables_of(tree: exp.Expr) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_references(tree)))
 
 
+def output_names(query: str) -> tuple[str, ...]:
+    """The names that a query gives its columns, as far as it writes them: a ``*`` is one. It must have been parsed."""
+    from sqlglot import exp
+
+    tree = _tree(query)
+    return tuple(tree.named_selects) if isinstance(tree, exp.Query) else ()
+
+
 def repeated_tables(query: str) -> frozenset[str]:
     """The tables that a query names more than once. It must have been parsed before."""
     names = _references(_tree(query))

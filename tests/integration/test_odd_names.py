@@ -72,7 +72,7 @@ def test_odd_names_are_right_everywhere(
     assert {job.state for job in session.jobs().values()} == {"RUNNING"}
 
 
-@pytest.mark.parametrize("name", ["a`b", " ", "a\nb", "_change_type", "_metadata", "a,b"])
+@pytest.mark.parametrize("name", ["a`b", " ", "a\nb", "_change_type", "_metadata", "a,b", "_rw_keep"])
 def test_names_that_cannot_be_are_refused_wherever_they_are_given(session: AttachedSession, name: str) -> None:
     over = "WITH (connector = 'datagen', datagen.rows.total = '3')"
     session.run(f"CREATE SOURCE src (id INT) {over}", f"CREATE TABLE tab (id INT PRIMARY KEY, n INT) {over}")
@@ -88,6 +88,8 @@ def test_names_that_cannot_be_are_refused_wherever_they_are_given(session: Attac
         f"CREATE SINK other AS SELECT id AS {spark_word} FROM src WITH (connector = 'deltalake', location = '/tmp/no', "
         "type = 'append-only')",
     ):
+        if name.startswith("_rw_") and "struct" in statement.lower():
+            continue  # only columns are hidden
         with pytest.raises(SqlError) as caught:
             session.sql(statement)
         assert caught.value.code in ("RW212", "RW215"), (statement, caught.value.render())
