@@ -105,18 +105,21 @@ def write_files(
         if not _records(file):
             continue
         warehouse.files.mv(f"{staged}/{file['path']}", f"{path}/{place}{file['path']}")
-        added.append(
-            AddAction(
-                path=f"{place}{file['path']}",
-                size=file["size"],
-                partition_values={name: str(value) for name, value in partition.items()},
-                modification_time=file["modificationTime"],
-                data_change=is_new_data,
-                stats=file["stats"],
-            )
-        )
+        added.append(_added(file, place, partition, is_new_data=is_new_data))
     warehouse.remove(staged)
     return Written(actions=added, count=RowCount(written=reported.rows, read=reported.read))
+
+
+def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object], *, is_new_data: bool) -> AddAction:
+    """What adds a file to the table, from what another table's log says of it; it lies at ``place`` below the table."""
+    return AddAction(
+        path=f"{place}{file['path']}",
+        size=file["size"],
+        partition_values={name: str(value) for name, value in partition.items()},
+        modification_time=file["modificationTime"],
+        data_change=is_new_data,
+        stats=file["stats"],
+    )
 
 
 def _save(rows: DataFrame, path: str) -> _Reported:
@@ -225,16 +228,7 @@ def _written_in_place(
         if not json.loads(file["stats"])["numRecords"]:
             warehouse.remove(f"{place}/{file['path']}")
             continue
-        added.append(
-            AddAction(
-                path=f"{folder}/{file['path']}",
-                size=file["size"],
-                partition_values={name: str(value) for name, value in partition.items()},
-                modification_time=file["modificationTime"],
-                data_change=is_new_data,
-                stats=file["stats"],
-            )
-        )
+        added.append(_added(file, f"{folder}/", partition, is_new_data=is_new_data))
     warehouse.remove(f"{place}/_delta_log" if added else place)
     _forget_table(frame, place)
     return Written(actions=added, count=RowCount(written=_committed_rows(actions, place)))
