@@ -430,12 +430,11 @@ class Executor:
             if owner is not None and owner.is_owner:
                 if owner.wait_applied(epoch, min(limit.left, _MARK_SECONDS), jobs):
                     return True
+            elif self._is_applied(epoch):
+                return True
             else:
-                lease = self._context.metastore.runtime.lease()
-                if lease is not None and lease.applied_epoch >= epoch:
-                    return True
                 self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
-                if owner is None and not self._context.has_owner(lease):
+                if owner is None and not self._context.has_owner():
                     return False
             limit.note(*self._marks(awaited))
             if limit.is_over:
