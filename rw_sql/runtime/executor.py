@@ -422,8 +422,7 @@ class Executor:
 
         Where the owner is in this process only ``jobs`` are waited for (all where None).
         """
-        owner, limit = self.owner, StallTimeout(seconds)
-        awaited = frozenset() if jobs is None else frozenset(jobs)
+        owner, limit, awaited = self.owner, StallTimeout(seconds), frozenset(jobs or ())
         if owner is not None:
             owner.wake()
         while True:
