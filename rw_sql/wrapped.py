@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrameReader, SparkSession
 
+from rw_sql.runtime.interrupts import interruptible
 from rw_sql.runtime.spark_sessions import ORIGINAL_SQL
 
 if TYPE_CHECKING:
@@ -29,18 +30,22 @@ def wrap_sql(attached_to: Callable[[SparkSession], Attached | None]) -> None:
         attached = attached_to(self)
         if attached is None or not isinstance(sqlQuery, str):
             return original(self, sqlQuery, args, **kwargs)
+        with interruptible():
+            return answer(attached, self, sqlQuery, args, kwargs)
+
+    def answer(attached: Attached, spark: SparkSession, text: str, args: Any, kwargs: dict[str, Any]) -> DataFrame:
         if args is not None or kwargs:
-            attached.refuse_changes(sqlQuery)
-            attached.before_spark(sqlQuery)
-            return attached.read(sqlQuery, partial(original, self, sqlQuery, args, **kwargs))
-        statement = attached.route(sqlQuery)
+            attached.refuse_changes(text)
+            attached.before_spark(text)
+            return attached.read(text, partial(original, spark, text, args, **kwargs))
+        statement = attached.route(text)
         if statement is not None:
-            result: DataFrame = attached.run(sqlQuery, statement)
+            result: DataFrame = attached.run(text, statement)
             return result
         try:
-            attached.refuse_changes(sqlQuery)
-            attached.before_spark(sqlQuery)
-            return attached.read(sqlQuery, partial(original, self, sqlQuery))
+            attached.refuse_changes(text)
+            attached.before_spark(text)
+            return attached.read(text, partial(original, spark, text))
         except BaseException:
             # A mistyped RESUME is no statement of ours: committing the rest would leave the source paused.
             attached.abort_block()

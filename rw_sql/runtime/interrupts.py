@@ -53,6 +53,7 @@ class _Main:
     is_calling: bool = False
     is_tagged: bool = False
     is_interrupted: bool = False
+    depth: int = 0
     shields: int = 0
     ident: int = field(default_factory=lambda: threading.main_thread().ident or 0)
 
@@ -81,19 +82,22 @@ def watch(spark: SparkSession) -> None:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Ctrl-C inside ends what the main thread does in Spark. A handler of the program's own is left in place."""
-    if not _is_main():
+    handler = signal.getsignal(signal.SIGINT) if _is_main() else None
+    if handler is not _on_interrupt and handler is not signal.default_int_handler and not _is_pysparks(handler):
         yield
         return
     if not _main.is_tagged:
         _tag()
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is not signal.default_int_handler and not _is_pysparks(handler):
-        yield
-        return
+    _main.depth += 1
     signal.signal(signal.SIGINT, _on_interrupt)
     try:
         yield
+        if _main.depth == 1:
+            _raise_if_interrupted()
     finally:
+        _main.depth -= 1
+        if _main.depth == 0:
+            _main.is_interrupted = False
         signal.signal(signal.SIGINT, handler)
 
 
@@ -134,7 +138,9 @@ def _on_interrupt(_number: int, _frame: FrameType | None) -> None:
         _main.is_interrupted = True
         return
     if not _main.is_calling:
-        _main.is_interrupted = False
+        # It may be raised where Python passes an exception over, as in a weak reference's callback: the next call into
+        # the JVM, or the end of the statement, raises it again then.
+        _main.is_interrupted = _main.depth > 0
         raise KeyboardInterrupt
     if not _main.is_interrupted:
         _main.is_interrupted = True
@@ -182,6 +188,7 @@ def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:
     def send_command(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != _main.ident or _main.is_calling:
             return send(*args, **kwargs)
+        _raise_if_interrupted()
         _main.call += 1
         _main.is_calling = True
         try:
