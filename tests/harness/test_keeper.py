@@ -58,6 +58,8 @@ def run_of(folder: Path, text: str, started: int) -> tuple[subprocess.Popen[str]
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # A run that nohup started ignores it, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert process.stdout is not None
     pids: list[int] = []

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS, FILES = 100_000, 4
-_SECONDS = 240.0
 
 
 def main(folder: Path) -> dict[str, object]:
@@ -59,7 +58,7 @@ def main(folder: Path) -> dict[str, object]:
         session = AttachedSession(spark, str(warehouse))
         # Not before there are two executors: else the first batch may have no other than the one that sees.
         cluster.wait_for_workers("seeing", "blind")
-        wait_until(lambda: len(_executors(session)) == 2, "both executors are there", _SECONDS)
+        wait_until(lambda: len(_executors(session)) == 2, "both executors are there")
         session.run(f"CREATE MATERIALIZED VIEW kept AS SELECT id FROM delta.`{given}`")
         refused = _job(session, lambda job: job.state == "STALLED", "the view is refused")
         view = int(refused.job.removeprefix("mv-"))
@@ -77,7 +76,7 @@ def main(folder: Path) -> dict[str, object]:
         session = AttachedSession(spark, str(warehouse))
         _job(session, lambda job: job.reason.startswith("UNSHARED"), "the view is refused once more")
         cluster.give_sight("blind", warehouse)
-        wait_until(lambda: table.exists() and DeltaTable(str(table)).count() == ROWS, "all rows are there", _SECONDS)
+        wait_until(lambda: table.exists() and DeltaTable(str(table)).count() == ROWS, "all rows are there")
         found = DeltaTable(str(table)).to_pyarrow_table(columns=["id"])["id"].to_pylist()
         left = [path.name for path in warehouse.iterdir() if path.name.startswith("_rw_shared")]
         session.detach()
@@ -116,7 +115,7 @@ def _executors(session: AttachedSession) -> list[str]:
 
 def _job(session: AttachedSession, is_met: Callable[[Job], bool], what: str) -> Job:
     """The view's job, once it is as is asked for."""
-    wait_until(lambda: is_met(session.job("kept")), what, _SECONDS)
+    wait_until(lambda: is_met(session.job("kept")), what)
     return session.job("kept")
 
 
