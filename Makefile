@@ -45,10 +45,11 @@ test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers, a
 BUSY_TESTS ?= 4
 BUSY_SEED ?= 1
 BUSY_PROCESSES ?= 8
+BUSY_NICE ?= 5
 
 test-busy: setup $(JARS) ## some crash and live tests with eight busy processes beside them
 	$(BIN)/python -m pytest --sample $(BUSY_TESTS) --seed $(BUSY_SEED) --busy $(BUSY_PROCESSES) \
-	    --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+	    --busy-nice $(BUSY_NICE) --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
 check: setup ## lint, format, types, import contracts
 	$(BIN)/ruff check

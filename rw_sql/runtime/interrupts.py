@@ -9,6 +9,7 @@ another.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -71,6 +72,7 @@ def watch(spark: SparkSession) -> None:
     if _main.client is not client:
         _main.client = client
         client.send_command = _guarded(client.send_command)
+    logging.getLogger().addFilter(_is_no_left_call)
     if not _is_main():
         return
     if not _main.is_tagged:
@@ -174,6 +176,12 @@ def _leave_call() -> None:
     if connection is not None:
         del _main.client.thread_connection.connection
         connection.close()
+
+
+def _is_no_left_call(record: logging.LogRecord) -> bool:
+    """False of what py4j logs, with a traceback, of a call that an interruption left behind: it is no news."""
+    raised = record.exc_info[0] if record.exc_info else None
+    return raised is not KeyboardInterrupt or "while sending command" not in str(record.msg)
 
 
 def _raise_if_interrupted() -> None:
