@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import pytest
+import s3fs
 
 from rw_sql.session import DELTA_PACKAGE
 
@@ -100,6 +102,20 @@ class S3Store:
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
         }
+
+    @contextmanager
+    def reached_by_the_environment(self) -> Iterator[None]:
+        """This process, and those that it starts, reach the store by their environment.
+
+        fsspec keeps one client for all equal arguments, and the endpoint is none of them: without forgetting it, a
+        process that knew another store goes on reading that one.
+        """
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environment().items():
+                patch.setenv(name, value)
+            s3fs.S3FileSystem.clear_instance_cache()
+            yield
+        s3fs.S3FileSystem.clear_instance_cache()
 
     def spark_settings(self) -> Mapping[str, str]:
         """What a Spark session needs to read and write ``s3://``."""

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     """A store that speaks S3; whatever this process starts afterwards reaches it by the environment."""
     store = S3Store(tmp_path_factory.mktemp("s3"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in store.environment().items():
-            patch.setenv(name, value)
+    with store.reached_by_the_environment():
         yield store
     store.stop()
 

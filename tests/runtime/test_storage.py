@@ -26,9 +26,7 @@ OPENERS = {"url_to_fs", "open", "filesystem", "get_mapper", "open_files"}
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     """A store that this process reaches by its environment."""
     store = S3Store(tmp_path_factory.mktemp("s3"))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in store.environment().items():
-            patch.setenv(name, value)
+    with store.reached_by_the_environment():
         yield store
     store.stop()
 
