@@ -2,7 +2,8 @@
 
 A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"): the sink's identity
 with ``run × 2³² + batch + 1``, which keeps earlier runs out, and its identity with the generation, whose version is the
-batch. Both live as long as the table, whatever becomes of its log, and whoever else commits to it.
+batch. Both live as long as the table, whatever becomes of its log, and whoever else commits to it, unless a property of
+the table says otherwise: such a table is refused.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _CAST_ERROR = "Cast error: "
 """What an exception, of whatever class, says where values do not fit a type that the table has by now."""
 
 _INDEX = "_rw_index"
+_RETENTION = "delta.setTransactionRetentionDuration"
+"""The table property that lets application transactions go. Without it Delta keeps them as long as the table."""
 
 
 class DeltaSink:
@@ -76,10 +79,17 @@ class DeltaSink:
         try:
             table = DeltaTable(_uri(location), storage_options=self.storage(options))
             there = {field.name: field for field in table.schema().fields}
+            properties = table.metadata().configuration
         except TableNotFoundError:
             return _look_at_folder(location)
         except _FAULTS as error:
             return SinkLook(error=f"{location}: {_first_line(error)}")
+        if (retention := _retention(properties)) is not None:
+            return SinkLook(
+                misfit=f"the table at {location} forgets after {retention} which batches it holds, so that one could "
+                "come twice",
+                hint=f"ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{_RETENTION}')",
+            )
         wanted = {field.name: field for field in Schema.from_json(shape.schema).fields}
         for name, field in wanted.items():
             if name not in there:
@@ -264,6 +274,11 @@ def _properties(marks: list[Transaction]) -> CommitProperties:
 
 def _uri(location: str) -> str:
     return "s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location
+
+
+def _retention(properties: Mapping[str, str | None]) -> str | None:
+    """After how long a table forgets its application transactions; None where it never does."""
+    return next((value for key, value in properties.items() if key.casefold() == _RETENTION.casefold()), None)
 
 
 def _word(field: Any) -> str:

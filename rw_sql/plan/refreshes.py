@@ -115,8 +115,10 @@ def refresh_state(
         return "STALLED", status.reason or ""
     if record.status == IDLE:
         return IDLE, f"the newest refresh came to nothing: {record.failure}" if record.failure else ""
-    if status is None or status.state != "RUNNING":
+    if status is None or status.state == "STOPPED":
         return record.status, "no process runs the jobs of this warehouse yet"
+    if status.state != "RUNNING":
+        return record.status, "its job is being started"
     return record.status, "" if progress is None else progress_of(progress)
 
 

@@ -126,7 +126,8 @@ def _state(context: Context, jobs: Iterable[str]) -> str:
         for job in jobs
         if (status := statuses.get(job)) is not None
     )
-    return f"({'; '.join(told) or 'no process runs the jobs of this warehouse yet'})"
+    unknown = "its job has not started yet" if context.has_owner() else "no process runs the jobs of this warehouse yet"
+    return f"({'; '.join(told) or unknown})"
 
 
 def _behind(number: int | None, what: str) -> str:

@@ -32,6 +32,7 @@ from rw_sql.runtime.outcomes import is_left_open
 from rw_sql.runtime.readable import require_same, require_splits, still_asked
 from rw_sql.runtime.rebuilding import swap_rebuilt
 from rw_sql.runtime.reconciler import Reconciler
+from rw_sql.runtime.statuses import as_taken_over
 from rw_sql.runtime.sweep import sweep
 from rw_sql.runtime.world import World
 
@@ -165,8 +166,16 @@ class Owner:
             self._context.owning.set()
             try:
                 self._context.metastore.project()
+                self._disown_statuses()
             except (DeltaError, OSError) as error:
                 logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
+
+    def _disown_statuses(self) -> None:
+        """What a killed owner said of its jobs holds no more: FLUSH would pass over what was STALLED then."""
+        metastore = self._context.metastore
+        stale = as_taken_over(metastore.runtime.job_statuses().values(), metastore.snapshot(), now_ms())
+        if stale:
+            metastore.runtime.write_job_status(stale)
 
     def _note_downtime(self) -> None:
         """Where the lease is free, before it is taken: the new one does not say how long nobody had it."""

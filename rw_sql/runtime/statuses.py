@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from rw_sql.metastore.facts import JobStatus
+from rw_sql.plan.desired import desired_jobs
 
-    from rw_sql.metastore.facts import JobStatus
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from rw_sql.metastore import Snapshot
     from rw_sql.runtime.context import Context
 
-STALLED = "STALLED"
+STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
@@ -20,7 +23,23 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
     statuses = dict(facts.job_statuses())
     if context.has_owner(facts.lease()):
         return statuses
-    return {job: replace(status, state="STOPPED", run=None) for job, status in statuses.items()}
+    return {job: replace(status, state=STOPPED, run=None) for job, status in statuses.items()}
+
+
+def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int) -> list[JobStatus]:
+    """What a new owner has to say of jobs that the former one left without a word: it has them all to start."""
+    wanted = desired_jobs(snapshot)
+    return [
+        replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
+        for status in statuses
+        if status.state != STOPPED
+    ]
+
+
+def with_unreported(statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
+    """These statuses, and STARTING for each job that the catalog wants and of which there is none."""
+    missing = {job: spec.object_id for job, spec in desired_jobs(snapshot).items() if job not in statuses}
+    return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in missing.items()}}
 
 
 def run_mark(status: JobStatus | None) -> object:

@@ -70,7 +70,7 @@ from rw_sql.runtime.readers.positions import (
 )
 from rw_sql.runtime.rewind_answers import answer_rewind
 from rw_sql.runtime.secrets import read_secret, seal
-from rw_sql.runtime.statuses import present_statuses
+from rw_sql.runtime.statuses import present_statuses, with_unreported
 from rw_sql.runtime.tables import look_at_table, table_path
 from rw_sql.runtime.text_files import read_text_file
 
@@ -242,7 +242,7 @@ class World:
         return read_positions_before(warehouse, source, request.epoch, request.stood)
 
     def _job_statuses(self) -> dict[str, JobStatus]:
-        """What the owner said of each job, as far as it still holds.
+        """What the owner said of each job, as far as it still holds; STARTING where it has said nothing yet.
 
         Of an owner that is gone nothing runs. Of a source whose pause the owner has not applied yet it is not known
         that its reader has stopped, whatever was said before.
@@ -263,6 +263,7 @@ class World:
             pauses = base.all("pause")
         else:
             pauses = self._snapshot.all("pause")
+            statuses = with_unreported(statuses, self._snapshot)
         for pause in pauses:
             epoch = self._snapshot.object_epoch(pause.id)
             if epoch <= lease.applied_epoch:

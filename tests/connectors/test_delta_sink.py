@@ -114,6 +114,13 @@ def test_the_look_writes_nothing_and_tells_what_does_not_fit(tmp_path: Path) -> 
     )
     DeltaTable.create(str(tmp_path / "narrow"), Schema.from_arrow(pa.schema([("id", pa.int32())])))
     assert "has no column" in (sink.look({"location": str(tmp_path / "narrow")}, shape()).misfit or "")
+    keeps = {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    DeltaTable.create(str(tmp_path / "forgets"), Schema.from_arrow(WORDS), configuration=keeps)
+    found = sink.look({"location": str(tmp_path / "forgets")}, shape())
+    assert "forgets after interval 7 days which batches it holds" in (found.misfit or "")
+    assert found.hint == (
+        f"ALTER TABLE delta.`{tmp_path}/forgets` UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
+    )
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
     assert "is no Delta table" in (sink.look({"location": str(tmp_path / "full")}, shape()).misfit or "")
