@@ -11,9 +11,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from threading import RLock
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import (
     BackfillProgress,
@@ -25,9 +23,11 @@ from rw_sql.metastore.facts import (
     RewindPoint,
     Run,
 )
-from rw_sql.metastore.projections import newest_rows
+from rw_sql.metastore.keyed_table import Key as _Key
+from rw_sql.metastore.keyed_table import KeyedTable
+from rw_sql.metastore.keyed_table import Row as _Row
 from rw_sql.metastore.refresh_records import RefreshChunk
-from rw_sql.metastore.table import Moved, StoredTable, join
+from rw_sql.metastore.table import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,78 +38,6 @@ RUNS_KEPT = 500
 
 _THE_LEASE = "jobs"
 _WORTH_FOLDING = 200
-
-_Row = dict[str, Any]
-_Key = tuple[Any, ...]
-
-
-class KeyedTable:
-    """A table of which the newest row per key counts, kept in memory and read incrementally.
-
-    ``trim`` gets the rows that count and returns those worth keeping when the table is folded.
-    """
-
-    def __init__(self, uri: str, keys: Sequence[str], trim: Callable[[list[_Row]], list[_Row]]) -> None:
-        self._table = StoredTable(uri)
-        self._keys = keys
-        self._trim = trim
-        self._blank: _Row = dict.fromkeys(self._table.schema.names)
-        self._rows: dict[_Key, _Row] = {}
-        self._version = -1
-        self._lock = RLock()
-
-    def rows(self) -> Mapping[_Key, _Row]:
-        """The rows that count, as of now. A later call may return another mapping; this one stays as it is."""
-        if self._table.latest_version() <= self._version:
-            return self._rows
-        with self._lock:
-            new = self._table.read_new()
-            rows = {} if new.is_whole else dict(self._rows)
-            for row in new.rows.sort_by("seq").to_pylist():
-                key = self._key(row)
-                if key not in rows or rows[key]["seq"] <= row["seq"]:
-                    rows[key] = row
-            self._rows, self._version = rows, new.version
-            return rows
-
-    def write(self, choose: Callable[[Mapping[_Key, _Row]], Sequence[_Row]]) -> Sequence[_Row]:
-        """Appends the rows that ``choose`` makes of the present ones, which no other write can change in between.
-
-        It is asked again where another process came first. Returns what was written; nothing is where it chose none.
-        """
-        with self._lock:
-            while True:
-                present = self.rows()
-                chosen = choose(present)
-                if not chosen or self._append(present, chosen):
-                    return chosen
-
-    def _append(self, present: Mapping[_Key, _Row], chosen: Sequence[_Row]) -> bool:
-        """Commits the rows if the table holds nothing but what they were chosen on."""
-        with self._table.lock:  # on an object store a poll by another thread moves the handle too
-            before = self._version
-            self._table.refresh()
-            if self._table.version != before:
-                return False
-            stamped = [{**self._blank, **row, "seq": before + 1} for row in chosen]
-            try:
-                self._table.append(pa.Table.from_pylist(stamped, self._table.schema))
-            except Moved:
-                return False
-            self._rows = {**present, **{self._key(row): row for row in stamped}}
-            self._version = before + 1
-            if self._table.is_upkeep_due(before):
-                self._table.upkeep(self._fold)
-            return True
-
-    def _key(self, row: _Row) -> _Key:
-        return tuple(row[name] for name in self._keys)
-
-    def _fold(self, table: pa.Table) -> pa.Table | None:
-        rows = self._trim(newest_rows(table, self._keys, "seq").to_pylist())
-        if table.num_rows - len(rows) <= len(rows) + _WORTH_FOLDING and rows:
-            return None
-        return pa.Table.from_pylist(rows, self._table.schema)
 
 
 def _all(rows: list[_Row]) -> list[_Row]:
@@ -363,15 +291,19 @@ class RuntimeFacts:
             cached = self._runs = (rows, by_job)
         return cached[1]
 
-    def _open(self, name: str, keys: Sequence[str], trim: Callable[[list[_Row]], list[_Row]]) -> KeyedTable:
+    def _open(
+        self, name: str, keys: Sequence[str], trim: Callable[[list[_Row]], list[_Row]], *, is_small: bool = False
+    ) -> KeyedTable:
         with self._lock:
             table = self._tables.get(name)
             if table is None:
-                table = self._tables[name] = KeyedTable(join(self._directory, name), keys, trim)
+                worth = 0 if is_small else _WORTH_FOLDING
+                table = KeyedTable(join(self._directory, name), keys, trim, worth_folding=worth)
+                self._tables[name] = table
             return table
 
     def _leases(self) -> KeyedTable:
-        return self._open("runtime_lease", ("lease",), _all)
+        return self._open("runtime_lease", ("lease",), _all, is_small=True)
 
     def _run_table(self) -> KeyedTable:
         return self._open("runtime_runs", ("job", "run"), _newest_runs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -37,6 +38,7 @@ _TARGET_BYTES = 8 << 20
 _FULL_VACUUM_EVERY = 40 * UPKEEP_EVERY
 _ORPHAN_HOURS = 24
 _MOST_TRIES = 200
+_READS_AT_ONCE = 16
 # Checkpoints and log clean-up are upkeep's; as hooks they would strike in the middle of a commit.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
@@ -107,6 +109,11 @@ class StoredTable:
         self._transactions: dict[tuple[str, int], int] = {}
         self._newest = self._handle.version()
         self._listed_at = -1
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on a local path."""
+        return self._log_directory is not None
 
     @property
     def version(self) -> int:
@@ -228,6 +235,16 @@ class StoredTable:
                     self._reopen()
         raise OSError(f"the files of {self.uri} are gone")
 
+    def has_above(self, column: str, value: int) -> bool:
+        """Whether the handle's version may have rows with more in a column, by the statistics of its files."""
+        with self.lock:
+            return bool(self._files_above(column, value))
+
+    def count(self) -> int:
+        """How many rows the handle's version has, by what its files say of themselves."""
+        with self.lock:
+            return int(self._handle.count())
+
     def mark_read(self) -> None:
         """Lets the next :meth:`read_new` begin after the handle's version."""
         with self.lock:
@@ -239,10 +256,16 @@ class StoredTable:
         first, last = before + self._upkeep_offset, before + 1 + self._upkeep_offset
         return first // UPKEEP_EVERY != last // UPKEEP_EVERY
 
-    def upkeep(self, fold: Callable[[pa.Table], pa.Table | None] | None = None) -> None:
+    def upkeep(
+        self,
+        fold: Callable[[pa.Table], pa.Table | None] | None = None,
+        *,
+        replace: Callable[[StoredTable], pa.Table | None] | None = None,
+    ) -> None:
         """Removes replaced files, compacts or folds the rest, checkpoints, cleans the log.
 
-        ``fold`` gets all rows and returns those to keep, or None where folding is not worth it. Losing to another
+        ``fold`` gets all rows and returns those to keep, or None where folding is not worth it; ``replace`` does the
+        same of the handle, for who knows the rows without reading them. Losing to another
         process leaves the work to the next turn. Files replaced in one turn are removed in the next one, so that a
         reader of an older version has that long to finish; files of commits that never came are removed after a day.
         """
@@ -258,7 +281,7 @@ class StoredTable:
                     post_commithook_properties=_NO_HOOKS,
                 )
                 self.refresh()
-                folded = fold(self.read()) if fold else None
+                folded = fold(self.read()) if fold else replace(self) if replace else None
                 if folded is not None:
                     self.append(folded, overwrite=True)
                 else:
@@ -320,10 +343,18 @@ class StoredTable:
                 else pa_fs.PyFileSystem(DeltaStorageHandler.from_table(self._handle._table))
             )
         names = sorted(files) if self._log_directory is None else sorted(f"{self.uri}/{name}" for name in files)
-        # A ParquetFile each: read_table builds a dataset, which takes three times as long for a row, and wants every
-        # file to have every column.
-        read = [pq.ParquetFile(name, filesystem=self._filesystem).read(columns=columns) for name in names]
-        return pa.concat_tables([_conformed(table, schema) for table in read])
+
+        def read(name: str) -> pa.Table:
+            # A ParquetFile each: read_table builds a dataset, which takes three times as long for a row, and wants
+            # every file to have every column.
+            found = pq.ParquetFile(name, filesystem=self._filesystem).read(columns=columns)
+            return _conformed(found, schema)
+
+        if self._log_directory is not None or len(names) == 1:
+            return pa.concat_tables([read(name) for name in names])
+        # In an object store a file is three requests, each of which waits for the one before.
+        with ThreadPoolExecutor(min(len(names), _READS_AT_ONCE)) as pool:
+            return pa.concat_tables(list(pool.map(read, names)))
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +15,13 @@ import pytest
 import rw_sql
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.connectors.delta_commits import read_commit
+from rw_sql.metastore import Metastore
+from rw_sql.runtime.background import prepare
 from rw_sql.runtime.delta_log import latest_version
+from rw_sql.runtime.lease import renewed, try_take
 from rw_sql.runtime.storage import Warehouse
 from tests.s3_store import BUCKET, S3Store
+from tests.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,3 +107,42 @@ def test_an_instance_of_ours_is_not_shared_with_one_that_caches(warehouse: Wareh
     shared = fsspec.core.url_to_fs(warehouse.uri)[0]
     assert shared is not warehouse.files
     assert not warehouse.files.dircache.use_listings_cache
+
+
+def test_a_heartbeat_does_not_wait_for_the_upkeep_of_its_table(
+    store: S3Store, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rw_sql.metastore.table.UPKEEP_EVERY", 10)
+    facts = Metastore.open(warehouse.uri).runtime
+    lease = try_take(facts, "me", os.getpid(), is_local=False)
+    assert lease is not None
+
+    def renew() -> None:
+        nonlocal lease
+        assert lease is not None
+        lease = renewed(lease, lease.applied_epoch + 1)
+        # On a thread, so that one that waits for the store fails the test in place of hanging it.
+        prepare(partial(facts.renew_lease, lease), "beat").result(LAST_RESORT_SECONDS / 10)
+
+    def is_tended() -> bool:
+        return any(thread.name == "rw_sql-upkeep" for thread in threading.enumerate())
+
+    with store.holding(r"/runtime_lease/_delta_log/_last_checkpoint$") as is_waiting:
+        for _ in range(10):
+            renew()
+            # One that commits while it folds would win.
+            wait_until(lambda: is_waiting() or not is_tended(), "upkeep is at its last step")
+        assert is_waiting()
+        for _ in range(3):
+            renew()
+        assert facts.lease() == lease
+    wait_until(lambda: not is_tended(), "upkeep has ended")
+    before = len(store.requests())
+    for _ in range(10):
+        renew()
+        wait_until(lambda: not is_tended(), "upkeep has ended")
+    # What it folds it knows already: a heartbeat reads no more than the one row that its own upkeep has left.
+    paths = [request.path for request in store.requests()[before:] if request.method == "GET"]
+    assert len([path for path in paths if "/runtime_lease/part-" in path]) < 10
+    assert any(path.endswith("_last_checkpoint") for path in paths)
+    assert Metastore.open(warehouse.uri).runtime.lease() == lease

@@ -1,0 +1,115 @@
+"""A table of the metastore of which the newest row per key counts."""
+
+from __future__ import annotations
+
+import logging
+from threading import Lock, RLock, Thread
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from rw_sql.metastore.projections import newest_rows
+from rw_sql.metastore.table import Moved, StoredTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+
+_log = logging.getLogger(__name__)
+
+
+class KeyedTable:
+    """A table of which the newest row per key counts, kept in memory and read incrementally.
+
+    ``trim`` gets the rows that count and returns those worth keeping when the table is folded. It is
+    where that leaves out more rows than it keeps, by ``worth_folding``.
+    """
+
+    def __init__(
+        self, uri: str, keys: Sequence[str], trim: Callable[[list[Row]], list[Row]], *, worth_folding: int
+    ) -> None:
+        self._table = StoredTable(uri)
+        self._worth_folding = worth_folding
+        self._tending = Lock()
+        self._keys = keys
+        self._trim = trim
+        self._blank: Row = dict.fromkeys(self._table.schema.names)
+        self._rows: dict[Key, Row] = {}
+        self._version = -1
+        self._lock = RLock()
+
+    def rows(self) -> Mapping[Key, Row]:
+        """The rows that count, as of now. A later call may return another mapping; this one stays as it is."""
+        if self._table.latest_version() <= self._version:
+            return self._rows
+        with self._lock:
+            new = self._table.read_new()
+            rows = {} if new.is_whole else dict(self._rows)
+            for row in new.rows.sort_by("seq").to_pylist():
+                key = self._key(row)
+                if key not in rows or rows[key]["seq"] <= row["seq"]:
+                    rows[key] = row
+            self._rows, self._version = rows, new.version
+            return rows
+
+    def write(self, choose: Callable[[Mapping[Key, Row]], Sequence[Row]]) -> Sequence[Row]:
+        """Appends the rows that ``choose`` makes of the present ones, which no other write can change in between.
+
+        It is asked again where another process came first. Returns what was written; nothing is where it chose none.
+        """
+        with self._lock:
+            while True:
+                present = self.rows()
+                chosen = choose(present)
+                if not chosen or self._append(present, chosen):
+                    return chosen
+
+    def _append(self, present: Mapping[Key, Row], chosen: Sequence[Row]) -> bool:
+        """Commits the rows if the table holds nothing but what they were chosen on."""
+        with self._table.lock:  # on an object store a poll by another thread moves the handle too
+            before = self._version
+            self._table.refresh()
+            if self._table.version != before:
+                return False
+            stamped = [{**self._blank, **row, "seq": before + 1} for row in chosen]
+            try:
+                self._table.append(pa.Table.from_pylist(stamped, self._table.schema))
+            except Moved:
+                return False
+            self._rows = {**present, **{self._key(row): row for row in stamped}}
+            self._version = before + 1
+            if self._table.is_upkeep_due(before):
+                self._tend()
+            return True
+
+    def _tend(self) -> None:
+        """Upkeep. In an object store that is hundreds of requests: whoever writes, a heartbeat too, does not wait."""
+        if self._table.is_local:
+            self._table.upkeep(replace=self._folded)
+        elif self._tending.acquire(blocking=False):
+            Thread(target=self._tend_apart, name="rw_sql-upkeep", daemon=True).start()
+
+    def _tend_apart(self) -> None:
+        try:
+            StoredTable(self._table.uri).upkeep(replace=self._folded)
+        except (DeltaError, OSError) as error:
+            _log.warning("upkeep of %s: %s", self._table.uri, error)
+        finally:
+            self._tending.release()
+
+    def _key(self, row: Row) -> Key:
+        return tuple(row[name] for name in self._keys)
+
+    def _folded(self, table: StoredTable) -> pa.Table | None:
+        """The rows that are worth keeping of a handle on this table; None where too few others would go."""
+        with self._lock:
+            present = list(self._rows.values())
+        # What is known already need not be read: in an object store that is three requests a file.
+        is_known = not table.has_above("seq", max((row["seq"] for row in present), default=-1))
+        rows = self._trim(present if is_known else newest_rows(table.read(), self._keys, "seq").to_pylist())
+        if rows and table.count() - len(rows) <= len(rows) + self._worth_folding:
+            return None
+        return pa.Table.from_pylist(rows, self._table.schema)
