@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors.registry import connector
@@ -48,13 +48,14 @@ _SOUND_MS = 30_000
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
 _PAUSED = "paused, not waited for"
+_STALLED = "stalled, not waited for: "
 _ENDLESS = "its rows are made as they are read: there is no end to read to"
 
 
 def flush(
     context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
 ) -> tuple[ObjectChange, ...]:
-    """Waits; paused and stalled jobs are named, not waited for.
+    """Waits; paused and stalled jobs are named, not waited for. What reads a stalled one has all but what that lacks.
 
     Raises SqlError NOT_APPLIED_YET once nothing that is waited for has moved for ``timeout`` seconds. A job counts as
     stalled when that began some seconds ago, tries between that failed again included.
@@ -64,23 +65,45 @@ def flush(
     limit = StallTimeout(timeout)
     snapshot = context.metastore.snapshot()
     answers: list[ObjectChange] = []
+    behind: dict[int, str] = {}
     for source in snapshot.all("source"):
         if snapshot.readers_of(source.id):
             answers.append(_flush_source(context, source.id, limit, discover_now))
+            if source.is_shared and answers[-1].detail.startswith(_STALLED):
+                behind[source.id] = source.name
     unfinished = unfinished_backfills(context.metastore, snapshot)
     for view in snapshot.kept:
         if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
             answers.append(ObjectChange(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        answers.append(_flush_reader(context, view, view_job(view.id), checkpoint, limit))
+        answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit)
+        answers.append(_of_what_came(view, answer, behind))
     for sink in snapshot.all("sink"):
         if sink.is_paused:
             answers.append(ObjectChange(object=sink.name, change="NOTICE", detail=_PAUSED))
             continue
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        answers.append(_flush_reader(context, sink, sink_job(sink.id), checkpoint, limit))
+        answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit)
+        answers.append(_of_what_came(sink, answer, behind))
     return tuple(answers) or (ObjectChange(object="", change="NOTHING", detail="no view reads any source"),)
+
+
+def _of_what_came(
+    reader: MaterializedViewRecord | SinkRecord, answer: ObjectChange, behind: dict[int, str]
+) -> ObjectChange:
+    """An answer that also says of which of its inputs a reader has not all, since their jobs are stalled.
+
+    ``behind`` are the objects that lack something, each with the name of the job's object that is to blame.
+    """
+    to_blame = ", ".join(dict.fromkeys(behind[id_] for id_ in reader.inputs if id_ in behind))
+    if answer.detail.startswith(_STALLED):
+        behind[reader.id] = reader.name
+    elif to_blame:
+        behind[reader.id] = to_blame
+        if answer.change == "FLUSHED":
+            return replace(answer, detail=f"but for what {to_blame} lacks")
+    return answer
 
 
 class _Waiting(Protocol):
@@ -229,7 +252,7 @@ class _Arrival:
                 return False
             stalls[status.reason or ""] = None
         if stalls:
-            self.notice = f"stalled, not waited for: {'; '.join(stalls)}"
+            self.notice = f"{_STALLED}{'; '.join(stalls)}"
         return True
 
     def _readers(self) -> tuple[Snapshot, tuple[Reader, ...]]:
@@ -319,7 +342,7 @@ def _flush_reader(
     if reading.is_dropped:
         return ObjectChange(object=reader.name, change="NOTICE", detail=_DROPPED)
     if reading.stall is not None:
-        detail = f"stalled, not waited for: {reading.stall.reason}"
+        detail = f"{_STALLED}{reading.stall.reason}"
         return ObjectChange(object=reader.name, change="NOTICE", detail=detail)
     return ObjectChange(object=reader.name, change="FLUSHED")
 

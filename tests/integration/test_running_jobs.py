@@ -111,8 +111,12 @@ def test_a_view_that_fails_tells_the_cause(session: AttachedSession, monkeypatch
     job = session.job("v")
     assert job.state == "STALLED"
     assert "no such tariff" in job.reason
-    (answer,) = (row for row in session.sql("FLUSH") if row.object == "v")
-    assert answer.detail.startswith("stalled, not waited for: FLAPPING: restarted ")
+    session.sql("CREATE MATERIALIZED VIEW after AS SELECT tariff FROM v")
+    answers = {row.object: (row.change, row.detail) for row in session.sql("FLUSH")}
+    change, detail = answers["v"]
+    assert change == "NOTICE"
+    assert detail.startswith("stalled, not waited for: FLAPPING: restarted ")
+    assert answers["after"] == ("FLUSHED", "but for what v lacks")
 
 
 def test_what_spark_does_for_a_batch_is_seen_task_by_task(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.runtime.flush import Patience, read_to
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.plan.plan import ObjectChange
+from rw_sql.runtime.flush import Patience, _of_what_came, read_to
 from tests.runtime.test_blocks import Session
 
 if TYPE_CHECKING:
@@ -95,3 +97,23 @@ def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> Non
     assert time.monotonic() - began > beats * 0.5
     assert 'nothing moved for 1 s (source "s" moved last): source "s" is 20 records behind' in error.message
     work.join()
+
+
+def test_what_reads_a_stalled_job_has_all_but_what_that_lacks() -> None:
+    def view(id_: int, name: str, *inputs: int) -> MaterializedViewRecord:
+        return MaterializedViewRecord(id=id_, name=name, definition="", query="", schema="", inputs=inputs)
+
+    behind = {1: "s"}
+    flushed = ObjectChange(object="", change="FLUSHED")
+    told = [
+        _of_what_came(view(3, "a", 1), flushed, behind),
+        _of_what_came(view(4, "b", 2), replace(flushed, change="NOTICE", detail="stalled, not waited for: x"), behind),
+        _of_what_came(view(5, "c", 3, 4), flushed, behind),
+        _of_what_came(view(6, "d", 2), flushed, behind),
+    ]
+    assert [answer.detail for answer in told] == [
+        "but for what s lacks",
+        "stalled, not waited for: x",
+        "but for what s, b lacks",
+        "",
+    ]

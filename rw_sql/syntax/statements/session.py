@@ -40,7 +40,10 @@ class Confirm(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Statement):
-    """``FLUSH``: wait until every record there was at the call is in every running dependent."""
+    """``FLUSH``: wait until every record there was at the call is in every running dependent.
+
+    What is paused, and a job that has been STALLED for five seconds, is named in the answer and not waited for.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
