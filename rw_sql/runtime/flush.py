@@ -49,16 +49,18 @@ _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
 _PAUSED = "paused, not waited for"
 _STALLED = "stalled, not waited for: "
+_AWAY = "not waited for: "
 _ENDLESS = "its rows are made as they are read: there is no end to read to"
 
 
 def flush(
     context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
 ) -> tuple[ObjectChange, ...]:
-    """Waits; paused and stalled jobs are named, not waited for. What reads a stalled one has all but what that lacks.
+    """Waits; paused and stalled jobs are named, not waited for.
 
-    Raises SqlError NOT_APPLIED_YET once nothing that is waited for has moved for ``timeout`` seconds. A job counts as
-    stalled when that began some seconds ago, tries between that failed again included.
+    What reads a stalled one, or one whose upstream is away, has all but what that lacks. Raises SqlError
+    NOT_APPLIED_YET once nothing that is waited for has moved for ``timeout`` seconds. A job counts as stalled when that
+    began some seconds ago, tries between that failed again included.
 
     ``discover_now`` asks the owner in this process to take up a source's new splits; one elsewhere does so by itself.
     """
@@ -69,7 +71,8 @@ def flush(
     for source in snapshot.all("source"):
         if snapshot.readers_of(source.id):
             answers.append(_flush_source(context, source.id, limit, discover_now))
-            if source.is_shared and answers[-1].detail.startswith(_STALLED):
+            is_passed_over = answers[-1].detail.startswith((_STALLED, _AWAY)) and not is_throttled(source)
+            if source.is_shared and is_passed_over:
                 behind[source.id] = source.name
     unfinished = unfinished_backfills(context.metastore, snapshot)
     for view in snapshot.kept:
@@ -196,15 +199,13 @@ def _flush_source(
     if holds_of(snapshot, source_id):
         return ObjectChange(object=source.name, change="NOTICE", detail=_PAUSED)
     if is_throttled(source):
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"not waited for: {throttled_reason(source)}")
+        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
     upstream = connector(source.connector).look(context.options_of(source, snapshot))
     if not upstream.is_reachable:
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"not waited for: {upstream.error}")
+        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")
     if upstream.missing:
         missing = ", ".join(f'"{topic}"' for topic in upstream.missing)
-        return ObjectChange(
-            object=source.name, change="NOTICE", detail=f"not waited for: the upstream has no topic {missing}"
-        )
+        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
     arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
     _wait(context, arrival, limit)
     if arrival.notice is not None:
@@ -241,7 +242,7 @@ class _Arrival:
             self.notice = _PAUSED
             return True
         if is_throttled(source):
-            self.notice = f"not waited for: {throttled_reason(source)}"
+            self.notice = f"{_AWAY}{throttled_reason(source)}"
             return True
         stalls: dict[str, None] = {}
         for reader in readers_of(snapshot, source):
