@@ -8,6 +8,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from rw_sql.connectors.delta_versions import table_at
+from rw_sql.errors import UPSTREAM_MISSING, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,12 +63,29 @@ def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableC
     for partition, files in by_partition.items():
         values = dict(partition)
         stored = StructType([field for field in schema.fields if field.name not in values])
-        frame = spark.read.schema(stored).parquet(*files)
+        frame = _files(spark, path, stored, files, commit.version)
         parts.append(frame.select(*[_value(field, values) for field in schema.fields]))
     made = parts[0]
     for part in parts[1:]:
         made = made.unionByName(part)
     return made
+
+
+def _files(spark: SparkSession, path: str, stored: StructType, files: list[str], version: int) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.schema(stored).parquet(*files)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        split = path.rpartition("/")[2]
+        raise SqlError(
+            UPSTREAM_MISSING,
+            f"EXPIRED {split}: VACUUM removed rows of version {version} that were not read yet: to read the table as "
+            f"it is, INJECT SOURCE OFFSETS … VALUES ('{split}' = 0)",
+            hint="a table that is read later than its deleted files are kept: delta.deletedFileRetentionDuration",
+        ) from error
 
 
 def _value(field: StructField, partition: Mapping[str, str | None]) -> Column:

@@ -292,8 +292,9 @@ class Sink:
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
         failure = failure_of(self.query, self.stall or self.gate.stall)
-        again = f"DROP SINK {quoted(self.spec.name)} and create it again"
-        return with_way_out(self.context, self.spec.inputs, failure, again)
+        name = quoted(self.spec.name)
+        again = f"DROP SINK {name} and create it again"
+        return with_way_out(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
 
     def stop(self) -> None:
         """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it is written.

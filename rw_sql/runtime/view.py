@@ -329,8 +329,11 @@ class View:
                 return failure
         stall = self.readers.stall if self.readers is not None else None
         failure = failure_of(self.query, self.stall or self.gate.stall or stall)
-        again = f"DROP MATERIALIZED VIEW {quoted(self.spec.name)} and create it again"
-        return with_way_out(self.context, self.spec.inputs, failure, again)
+        name = quoted(self.spec.name)
+        again, rebuild = f"DROP MATERIALIZED VIEW {name} and create it again", f"REBUILD MATERIALIZED VIEW {name}"
+        return with_way_out(
+            self.context, self.spec.inputs, failure, again, name=f"materialized view {name}", rebuild=rebuild
+        )
 
     def _close_readers(self) -> None:
         if self.readers is not None:
