@@ -89,7 +89,7 @@ def do(spark: SparkSession, warehouse: Warehouse, outputs: dict[str, JobOutput],
 
 
 def say(what: dict[str, Any]) -> None:
-    print(json.dumps(what, default=str), flush=True)
+    print(json.dumps(what), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,30 +5,25 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.runtime.delta_log import commit_versions, job_commits
 from rw_sql.runtime.output import JobOutput
 from rw_sql.runtime.storage import Warehouse
-from tests.integration.attached import produce_json, wait_until
+from tests.integration.attached import wait_until
 from tests.s3_store import unconditional_commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from rw_sql.cli.kafka_broker import BrokerInfo
-    from tests.s3_store import Request, S3Store
+    from tests.s3_store import S3Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.crash]
 
@@ -199,65 +194,6 @@ def test_a_commit_that_was_on_its_way_takes_no_ones_place(child: Child, do: str,
     assert child.rows(table) == [(1, "a"), (2, "a"), (9, "second")]
     first = [commit for _, commit in job_commits(child.warehouse, child.path(table)) if commit.run == 1]
     assert [commit.batch for commit in first] == [0, -1]
-
-
-def test_a_source_is_moved_its_owner_is_killed_and_it_is_rewound(
-    child: Child, broker: BrokerInfo, topic_name: str, tmp_path: Path
-) -> None:
-    rng = random.Random(12)
-    other = f"{topic_name}.other"
-    ids = list(range(60))
-    for topic in (topic_name, other):
-        create_topic(broker.bootstrap, topic, 2)
-    produce_json(broker.bootstrap, topic_name, [{"id": id_, "k": id_ % 3} for id_ in ids[:20]])
-    produce_json(broker.bootstrap, other, [{"id": id_, "k": id_ % 3} for id_ in ids[20:40]], partition=0)
-    child.sql(
-        "SET statement_timeout = '300s'",
-        "ALTER SYSTEM SET enable_unsafe_ops = true",
-        "ALTER SYSTEM SET rewind_point_timeout = '60s'",
-        f"CREATE SOURCE s (id INT, k INT) WITH (connector = 'kafka', topic = '{topic_name}', "
-        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
-        "CREATE MATERIALIZED VIEW m AS SELECT id, k FROM s",
-        "CREATE MATERIALIZED VIEW c AS SELECT k, count(*) AS n FROM s GROUP BY k",
-    )
-
-    def require(of: Child, delivered: list[int]) -> None:
-        of.sql("FLUSH")
-        assert of.sql("SELECT id FROM m") == sorted((id_,) for id_ in delivered)
-        counts = Counter(id_ % 3 for id_ in delivered)
-        assert of.sql("SELECT k, n FROM c") == sorted(counts.items())
-
-    child.sql("FLUSH")
-    child.sql(
-        "PAUSE SOURCE s",
-        f"ALTER SOURCE s UNSAFE SET (topic = '{other}')",
-        "RESET SOURCE SPLITS s",
-        "INJECT SOURCE OFFSETS s TO EARLIEST",
-        "RESUME SOURCE s",
-    )
-    child.sql("FLUSH")
-    again = rng.randrange(2, 6)
-    child.sql("PAUSE SOURCE s", f"INJECT SOURCE OFFSETS s VALUES ('{other}:0' = {again}) ALLOW DUPLICATES")
-    operation, *_ = child.sql("SHOW UNSAFE OPERATIONS FOR s")[-1]
-    produce_json(broker.bootstrap, other, [{"id": id_, "k": id_ % 3} for id_ in ids[40:]])
-    before = len(child.store.requests())
-    child.tell("sql", "", text="RESUME SOURCE s")
-    wait_until(lambda: is_resumed(child.store.requests()[before:]), "the statement is committed")
-    sent = len(child.store.requests()) + rng.randrange(10, 150)
-    wait_until(lambda: len(child.store.requests()) >= sent, "the owner is at work")
-    child.kill()
-    second = Child(child.store, str(tmp_path), child.warehouse.uri)
-    second.sql("SET statement_timeout = '300s'", "FLUSH")
-    repeated = Counter(id_ for (id_,) in second.sql("SELECT id FROM m"))
-    assert set(repeated) == set(ids)
-    assert sum(repeated.values()) > len(ids)
-    second.sql(f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES")
-    require(second, ids)
-    second.end()
-
-
-def is_resumed(requests: list[Request]) -> bool:
-    return any(request.is_commit and "/rw_catalog/operations/" in request.path for request in requests)
 
 
 def test_every_commit_is_a_conditional_write(child: Child) -> None:
