@@ -317,6 +317,27 @@ class SnapshotReader(Protocol):
         ...
 
 
+@runtime_checkable
+class LineReader(Protocol):
+    """What a :class:`SnapshotReader` has besides where its records are lines of text, of ENCODE CSV or JSON."""
+
+    def read_lines(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Sequence[str],
+        *,
+        encode: str,
+        encode_options: Mapping[str, str],
+    ) -> DataFrame:
+        """The lines that the upstream holds now, as records (``value``, ``_rw_split``, ``_rw_offset``), not decoded.
+
+        ``columns`` are the names of the fields, in which a line of CSV with a header has them. As
+        :meth:`SnapshotReader.read_snapshot` otherwise, which is not called for such records.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMisfit:
     """A declared column that an upstream cannot give: what is wrong with it, and what to type against that."""

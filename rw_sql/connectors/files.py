@@ -175,35 +175,44 @@ class FileConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """All rows of all files that there are now. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        """All rows of all Parquet files that there are now. See :class:`rw_sql.connectors.base.SnapshotReader`."""
         from pyspark.sql import functions as f
 
-        from rw_sql.connectors import file_reader
-
+        if encode != "PARQUET":
+            raise ValueError(f"read_lines reads files of ENCODE {encode}")
         row = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
         encoding = Encoding(encode=encode, options=encode_options or {}, row=row)
+        records = self._read_all(spark, options, encoding, list(columns))
+        made = f.when(f.col("_rw_fault").isNull(), f.col("_rw_row")).otherwise(f.raise_error(f.col("_rw_fault")))
+        return records.select(made.alias("_rw_row")).select("_rw_row.*")
+
+    def read_lines(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Sequence[str],
+        *,
+        encode: str,
+        encode_options: Mapping[str, str],
+    ) -> DataFrame:
+        """All lines of all files that there are now. See :class:`rw_sql.connectors.base.LineReader`."""
+        return self._read_all(spark, options, Encoding(encode=encode, options=encode_options), columns)
+
+    def _read_all(
+        self, spark: SparkSession, options: Mapping[str, str], encoding: Encoding, columns: Sequence[str]
+    ) -> DataFrame:
+        from rw_sql.connectors import file_reader
+
         pieces = [(found.path, 0, found.size, found.incarnation) for found in self._files(options)]
-        records = file_reader.read_batch(
+        return file_reader.read_batch(
             spark,
             self.store(options),
             sorted(pieces),
             encoding=encoding,
-            columns=list(columns),
+            columns=columns,
             compression=_compression(options),
             is_strict=True,
         )
-        text = f.col("value").cast("string")
-        match encode:
-            case "PARQUET":
-                made = f.when(f.col("_rw_fault").isNull(), f.col("_rw_row")).otherwise(
-                    f.raise_error(f.col("_rw_fault"))
-                )
-            case "CSV":
-                given = encoding.options.get("delimiter", ",")
-                made = f.from_csv(text, row, {"mode": "FAILFAST", "sep": given})
-            case _:
-                made = f.from_json(text, row, {"mode": "FAILFAST"})
-        return records.select(made.alias("_rw_row")).select("_rw_row.*")
 
 
 class PosixFsConnector(FileConnector):

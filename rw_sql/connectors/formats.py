@@ -20,6 +20,7 @@ ENCODES = ("AVRO", "TEXT", "BYTES", "CSV", "PROTOBUF", "JSON", "TEMPLATE", "PARQ
 TIMESTAMPTZ_MODE = "timestamptz.handling.mode"
 TIMESTAMP_MODE = "timestamp.handling.mode"
 IGNORE_KEY = "ignore_key"
+PLACEHOLDER = "unavailable.value.placeholder"
 DELIMITER = "delimiter"
 WITHOUT_HEADER = "without_header"
 
@@ -29,12 +30,13 @@ GUESS = "guess_number_unit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOption:
-    """One option of FORMAT … ENCODE …. Without ``choices`` any one character is a value."""
+    """One option of FORMAT … ENCODE …. Without ``choices`` any one character is a value, of ``is_text`` any text."""
 
     key: str
     doc: str
     choices: tuple[str, ...] = ()
     default: str | None = None
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,13 @@ _SPECS = (
                 choices=("true", "false"),
                 default="false",
             ),
+            EncodeOption(
+                key=PLACEHOLDER,
+                doc="What the connector writes in the place of a value that the database did not give it, since it did "
+                "not change: Debezium's property of this name, with its `hex:` too. The row keeps the value it has.",
+                default="__debezium_unavailable_value",
+                is_text=True,
+            ),
         ),
         has_changes=True,
     ),
@@ -168,6 +177,8 @@ def find_encode_fault(
             )
         if not _is_value(option, value):
             wanted = ", ".join(option.choices) if option.choices else "one character, or '\\t'"
+            if option.is_text:
+                wanted = "text, or hex: and the hexadecimal digits of UTF-8 text"
             return EncodeFault(
                 key=key, message=f"unrecognized {key} value {_shown(value)}", hint=f"{key} takes {wanted}"
             )
@@ -189,9 +200,21 @@ def encode_value(format: str, encode: str, options: Mapping[str, str], key: str)
     return value.lower() if option.choices else value
 
 
+def placeholder_text(value: str) -> str:
+    """The text that a placeholder stands for; empty where it stands for none."""
+    if not value.startswith("hex:"):
+        return value
+    try:
+        return bytes.fromhex(value.removeprefix("hex:")).decode()
+    except ValueError:
+        return ""
+
+
 def _is_value(option: EncodeOption, value: str) -> bool:
     if option.choices:
         return value.lower() in option.choices
+    if option.is_text:
+        return bool(placeholder_text(value))
     return len(value) == 1 or value == "\\t"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.syntax import canonical_type, parse_statement, render, spark_type
 from rw_sql.syntax.dialect import watermark_delay
+from rw_sql.syntax.names import quoted_for_spark
 from rw_sql.syntax.statements import (
     ConnectionValue,
     CreateConnection,
@@ -25,7 +26,7 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable, IncludeColumn, OptionValue
@@ -41,6 +42,15 @@ REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
 
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
 """What the log of a source of such a format has besides: 1 with a row as it is from then on, -1 where its key goes."""
+
+UNCHANGED_COLUMN = ("_rw_unchanged", "ARRAY<STRING>")
+"""What the log of a source has besides whose records may leave out values that did not change: what of a row those are.
+
+Each is the path of a column or of a part of a struct, as :func:`unchanged_path` writes it. Of a row that had another
+key ``""`` is among them. NULL where the record tells all."""
+
+UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
+"""What such a source's table has besides: the paths in a row that did not change and whose values no record told."""
 
 HIDDEN_COLUMNS = (
     ("_rw_split", "STRING"),
@@ -247,7 +257,23 @@ def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
     return {option.key: option_text(option.value) for option in options}
 
 
+def has_unchanged(statement: CreateSource | CreateTable) -> bool:
+    """Whether records of a source may leave out values that did not change."""
+    return statement.format is not None and statement.format.format == "DEBEZIUM"
+
+
+def unchanged_path(names: Sequence[str]) -> str:
+    """A column or a part of a struct as one text, in which no name holds a bare point."""
+    return ".".join(name if "." not in name and "`" not in name else quoted_for_spark(name) for name in names)
+
+
+def key_encode(statement: CreateSource | CreateTable) -> str:
+    """How the records' keys are written, by KEY ENCODE."""
+    return (statement.format.key_encode if statement.format else None) or "JSON"
+
+
 def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     """All columns of a source's log with their Spark types, the hidden ones last."""
     changes = (CHANGE_COLUMN,) if has_changes(statement) else ()
-    return (*source_columns(statement), *HIDDEN_COLUMNS, *changes)
+    unchanged = (UNCHANGED_COLUMN,) if has_unchanged(statement) else ()
+    return (*source_columns(statement), *HIDDEN_COLUMNS, *unchanged, *changes)

@@ -16,8 +16,12 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.metastore.snapshot import Effect, fold
 from rw_sql.plan.definitions import (
+    field_of,
+    has_unchanged,
     reader_definition,
     sink_definition,
+    table_definition,
+    unchanged_path,
 )
 from rw_sql.plan.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.plan.rates import is_throttled
@@ -27,7 +31,7 @@ from rw_sql.plan.relations import (
     table_schema,
 )
 from rw_sql.plan.sink_checks import encode_options, shape_of
-from rw_sql.plan.view_inputs import view_inputs
+from rw_sql.plan.view_inputs import keyed_query, view_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -108,12 +112,18 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRows:
-    """How a table with a primary key takes what comes: the fields are those of its record, in its files' names."""
+    """How a table with a primary key takes what comes: the fields are those of its record, in its files' names.
+
+    ``paths``, of a table whose records may leave out what did not change, are the columns that are read from fields,
+    each with the field's path. ``is_computed``: other columns are computed of them.
+    """
 
     primary_key: tuple[str, ...]
     conflict: str
     version_columns: tuple[str, ...]
     is_append_only: bool
+    paths: tuple[tuple[str, str], ...] = ()
+    is_computed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,11 +277,12 @@ def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> Read
 
 def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
     """The job of a view; it is not to run while :func:`is_view_held`."""
+    keyed = _keyed(view)
     return ViewSpec(
         job=view_job(view.id),
         view_id=view.id,
         name=view.name,
-        query=view.maintenance.query or view.query,
+        query=_query(view),
         schema=table_schema(view),
         keys=_stored_names(view, view.keys),
         generation=view.generation,
@@ -282,19 +293,32 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         ),
         # Why it is so is for readers: another wording restarts no job.
         maintenance=replace(view.maintenance, reason=""),
-        keyed=_keyed(view),
+        keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),
     )
+
+
+def _query(view: MaterializedViewRecord) -> str:
+    if isinstance(view, TableRecord) and view.primary_key:
+        return keyed_query(view)
+    return view.maintenance.query or view.query
 
 
 def _keyed(view: MaterializedViewRecord) -> KeyedRows | None:
     if not isinstance(view, TableRecord) or not view.primary_key:
         return None
+    written = table_definition(view.definition)
     return KeyedRows(
         primary_key=_stored_names(view, view.primary_key),
         conflict=view.conflict,
         version_columns=_stored_names(view, view.version_columns),
         is_append_only=view.is_append_only,
+        paths=tuple(
+            (stored_name(view, column.name), unchanged_path([field_of(column)]))
+            for column in (written.columns if has_unchanged(written) else ())
+            if column.generated is None
+        ),
+        is_computed=has_unchanged(written) and any(column.generated is not None for column in written.columns),
     )
 
 

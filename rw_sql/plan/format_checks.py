@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource, FormatEncode
 
 
+_KEY_ENCODES = ("JSON", "TEXT", "BYTES")
+
+
 def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
     """Whether the connector's records can be read so, and every option is heeded. Raises SqlError at the first misfit.
 
@@ -121,5 +124,32 @@ def _check_upsert_key(statement: CreateSource, clause: FormatEncode, key: tuple[
             "INCLUDE KEY clause not set",
             span=clause.span,
             hint="add INCLUDE key AS k and PRIMARY KEY (k), or a PRIMARY KEY of the columns of the JSON object that "
-            "the record's key is",
+            "the record's key is; KEY ENCODE TEXT reads a key of plain text",
         )
+    _check_key_encode(statement, clause, key, record_key)
+
+
+def _check_key_encode(
+    statement: CreateSource, clause: FormatEncode, key: tuple[str, ...], record_key: str | None
+) -> None:
+    """Whether the records' keys can be read as KEY ENCODE says. JSON is what they are without it."""
+    encode = clause.key_encode
+    if encode is None:
+        return
+    kind = next((column.data_type.name for column in statement.columns if key == (column.name,)), None)
+    message = hint = None
+    if encode not in _KEY_ENCODES:
+        message = f"KEY ENCODE {encode} is not supported"
+        hint = f"records' keys are read as {', '.join(_KEY_ENCODES)}"
+    elif record_key is not None:
+        if encode != "BYTES":
+            message = f'KEY ENCODE {encode} does not fit "{record_key}", which INCLUDE key fills with the key\'s bytes'
+            hint = "leave INCLUDE key out and make a column of your own the PRIMARY KEY, or leave KEY ENCODE out"
+    elif encode != "JSON" and len(key) > 1:
+        message = f"KEY ENCODE {encode} needs a primary key of one column, but got {', '.join(key)}"
+        hint = "KEY ENCODE JSON reads an object of several columns"
+    elif (encode == "BYTES") != (kind == "BYTEA") and encode != "JSON":
+        message = f'KEY ENCODE {encode} does not fit column "{key[0]}" of type {kind}'
+        hint = "TEXT is for columns of any type but BYTEA, BYTES for BYTEA alone"
+    if message is not None:
+        raise SqlError(INVALID_DEFINITION, message, span=clause.span, hint=hint)

@@ -23,7 +23,7 @@ class LogSize:
     """A source's log: its rows (decode errors among them), the bytes of its files, and since when it holds rows.
 
     ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None
-    where it has none.
+    where it has none. ``empty`` are the columns, and fields of structs, that its newest rows have no value of.
     """
 
     rows: int = 0
@@ -31,6 +31,7 @@ class LogSize:
     bytes: int = 0
     files: int = 0
     since_ms: int | None = None
+    empty: tuple[str, ...] = ()
 
 
 def log_sizes(source_ids: tuple[int, ...]) -> Generator[MeasureLogs, object, dict[int, LogSize]]:

@@ -90,6 +90,7 @@ def lower_create_materialized_view(
         changes=(
             ObjectChange(object=name, change="CREATED", detail=how),
             *(ObjectChange(object=name, change="NOTICE", detail=notice) for notice in history.notices),
+            *((ObjectChange(object=name, change="NOTICE", detail=found.notice),) if found.notice else ()),
             *(
                 ObjectChange(object=name, change="NOTICE", detail=said)
                 for said in only_appended(snapshot, record.inputs)

@@ -53,12 +53,16 @@ _WHOLE_BECAUSE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """A view's schema, its keys and how it is maintained; or why it cannot be: ``refused``."""
+    """A view's schema, its keys and how it is maintained; or why it cannot be: ``refused``.
+
+    ``notice`` is what its maker is told.
+    """
 
     schema: str = ""
     keys: tuple[str, ...] = ()
     maintenance: Maintenance = field(default_factory=Maintenance)
     refused: QueryAnalysis | None = None
+    notice: str = ""
 
 
 def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Asking[Maintained]:
@@ -70,6 +74,8 @@ def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool)
     if not changing:
         streamed = yield from analysis(text, relations, closes_windows=closes_windows)
         if streamed.refusal is None:
+            if streamed.varies is not None and (streamed.keys or streamed.varies_in or closes_windows):
+                return Maintained(refused=_varying(streamed.varies))
             return _streamed(streamed, closes_windows=closes_windows)
     if closes_windows:
         return Maintained(
@@ -94,6 +100,8 @@ def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool)
             return Maintained(refused=_needs_rows(streamed, query, sources))
     elif len(inputs) == 1:
         found = yield from _following(query, whole, changing[0], relations[0])
+    if found is not None and whole.varies is not None:
+        return Maintained(refused=_varying(whole.varies))
     if found is None and whole.varies is not None:
         return Maintained(
             refused=QueryAnalysis(
@@ -104,6 +112,14 @@ def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool)
     if found is None:
         found = yield from _touched(query, whole, relations)
     return found if found is not None else _compared(query, whole)
+
+
+def _varying(varies: str) -> QueryAnalysis:
+    """A view's rows change where rows of its inputs do, and at no other time."""
+    return QueryAnalysis(
+        refusal=f"the query has {varies}, whose value changes by itself: rows would stay as they once came out",
+        hint="leave it out and filter where you read the view; or use a time of the records: INCLUDE timestamp",
+    )
 
 
 def kept_as(view: MaterializedViewRecord) -> str:
@@ -136,7 +152,12 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
         reason = f"the groups are kept, and rows replaced by ({', '.join(found.keys)})"
     else:
         reason = "rows are only appended"
-    return Maintained(schema=found.schema, keys=found.keys, maintenance=Maintenance(reason=reason))
+    notice = ""
+    if found.varies is not None:
+        notice = (
+            f"the query has {found.varies}: each row keeps what it gave when the row was read, a rebuild gives another"
+        )
+    return Maintained(schema=found.schema, keys=found.keys, maintenance=Maintenance(reason=reason), notice=notice)
 
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:

@@ -32,8 +32,8 @@ _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
     """A query as Spark runs it, the ids of what it reads, its schema as Spark's JSON, and the columns a row is replaced
-    by (none: rows are appended). ``maintenance`` is a view's. ``new`` are the user's own tables that it reads and that
-    come into the catalog with it."""
+    by (none: rows are appended). ``maintenance`` and ``notice`` are a view's. ``new`` are the user's own tables that it
+    reads and that come into the catalog with it."""
 
     text: str
     inputs: tuple[int, ...]
@@ -41,6 +41,7 @@ class PlannedQuery:
     keys: tuple[str, ...]
     maintenance: Maintenance = field(default_factory=Maintenance)
     new: tuple[DeltaTableRecord, ...] = ()
+    notice: str = ""
 
 
 def require_log(source: SourceRecord, span: Span) -> None:
@@ -122,7 +123,13 @@ def plan_query(
             hint="rename one of them with AS",
         )
     return PlannedQuery(
-        text=text, inputs=inputs, schema=found.schema, keys=found.keys, maintenance=found.maintenance, new=new
+        text=text,
+        inputs=inputs,
+        schema=found.schema,
+        keys=found.keys,
+        maintenance=found.maintenance,
+        new=new,
+        notice=found.notice,
     )
 
 

@@ -44,9 +44,9 @@ class AnalyzeQuery:
 class QueryAnalysis:
     """The answer: the result's schema as Spark's JSON, the columns a row is replaced by (none: appended), or a refusal.
 
-    ``hint`` belongs to ``refusal``. Of a WHOLE query ``operators`` are the names that Spark has for the steps of it,
-    and ``varies`` is what in it gives another result each time, if anything does. ``is_same``: the other text means
-    the same.
+    ``hint`` belongs to ``refusal``. Of a WHOLE query ``operators`` are the names that Spark has for the steps of it.
+    ``varies`` is what in a query gives another result each time, if anything does, and ``varies_in`` the step that it
+    is in where that is more than a column of a projection. ``is_same``: the other text means the same.
     """
 
     schema: str = ""
@@ -55,6 +55,7 @@ class QueryAnalysis:
     hint: str | None = None
     operators: frozenset[str] = frozenset()
     varies: str | None = None
+    varies_in: str | None = None
     is_same: bool = True
 
 

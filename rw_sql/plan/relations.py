@@ -6,7 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DeltaTableRecord, MaterializedViewRecord, SourceRecord, TableRecord
-from rw_sql.plan.definitions import definition_of, source_columns, source_watermark, table_definition
+from rw_sql.plan.definitions import (
+    UNKNOWN_COLUMN,
+    definition_of,
+    has_unchanged,
+    source_columns,
+    source_watermark,
+    table_definition,
+)
 from rw_sql.plan.query_requests import Relation
 
 if TYPE_CHECKING:
@@ -99,10 +106,21 @@ def renamed_schema(schema: str, names: Mapping[str, str]) -> str:
 
 
 def table_schema(view: MaterializedViewRecord) -> str:
-    """The schema of a view's table, as Spark's JSON: with the names that its files have."""
-    if isinstance(view, TableRecord) and view.stored_names:
-        return renamed_schema(view.schema, dict(view.stored_names))
-    if not view.maintenance.hidden:
-        return view.schema
-    fields = [*json.loads(view.schema)["fields"], *json.loads(view.maintenance.hidden)["fields"]]
-    return json.dumps({"type": "struct", "fields": fields})
+    """The schema of a view's table, as Spark's JSON: with the names that its files have, hidden columns last."""
+    schema = view.schema
+    hidden = json.loads(view.maintenance.hidden)["fields"] if view.maintenance.hidden else []
+    if isinstance(view, TableRecord):
+        schema = renamed_schema(schema, dict(view.stored_names)) if view.stored_names else schema
+        if view.primary_key and has_unchanged(table_definition(view.definition)):
+            hidden = [*hidden, _UNKNOWN]
+    if not hidden:
+        return schema
+    return json.dumps({"type": "struct", "fields": [*json.loads(schema)["fields"], *hidden]})
+
+
+_UNKNOWN = {
+    "name": UNKNOWN_COLUMN[0],
+    "type": {"type": "array", "elementType": "string", "containsNull": True},
+    "nullable": True,
+    "metadata": {},
+}

@@ -182,7 +182,7 @@ def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         log = logs.get(source.id, LogSize())
         since = None if log.since_ms is None else datetime.fromtimestamp(log.since_ms / 1000, UTC)
         told = (source.name, source.connector, state, reason, splits, source.is_shared, readers)
-        rows.append((*told, log.rows, log.bytes, since, log.errors))
+        rows.append((*told, log.rows, log.bytes, since, log.errors, ", ".join(log.empty)))
     columns = (
         ("name", "STRING"),
         ("connector", "STRING"),
@@ -195,6 +195,7 @@ def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         ("log_bytes", "BIGINT"),
         ("log_since", "TIMESTAMP"),
         ("decode_errors", "BIGINT"),
+        ("empty_columns", "STRING"),
     )
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 

@@ -18,7 +18,14 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.plan.column_names import require_field_names, require_name
-from rw_sql.plan.definitions import CHANGE_COLUMN, HIDDEN_COLUMNS, connector_of, has_changes, include_name
+from rw_sql.plan.definitions import (
+    CHANGE_COLUMN,
+    HIDDEN_COLUMNS,
+    UNCHANGED_COLUMN,
+    connector_of,
+    has_changes,
+    include_name,
+)
 from rw_sql.plan.format_checks import check_source_format
 from rw_sql.plan.options import check_options, connection_of, plan_options, visible
 from rw_sql.syntax import canonical_type, spark_type
@@ -169,7 +176,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         _check_bytes(statement)
     places = [(column.name.lower(), column.span) for column in statement.columns]
     places += [(include_name(name, column).lower(), column.span) for column in statement.include]
-    seen = {column.lower() for column, _ in (*HIDDEN_COLUMNS, CHANGE_COLUMN)}
+    seen = {column.lower() for column, _ in (*HIDDEN_COLUMNS, CHANGE_COLUMN, UNCHANGED_COLUMN)}
     for column_name, span in places:
         if column_name in seen:
             raise SqlError(DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=span)

@@ -14,8 +14,10 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.plan.definitions import (
     CHANGE_COLUMN,
+    UNCHANGED_COLUMN,
     definition_of,
     has_changes,
+    has_unchanged,
     named_fields,
     source_columns,
     source_watermark,
@@ -97,6 +99,8 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 # A table of before there was a column for the batch has a query without it.
                 hidden = [name for name, _ in order_columns(record)]
                 columns += tuple(name for name in hidden if name != "_rw_batch" or name in view.maintenance.query)
+                # Its query is made to ask for this one: see keyed_query.
+                columns += (UNCHANGED_COLUMN[0],) if has_unchanged(statement) else ()
         elif isinstance(record, MaterializedViewRecord):
             columns = tuple(name for name, _ in seen_columns(record, view.id))
             aliases = record.stored_names if isinstance(record, TableRecord) else ()
@@ -131,6 +135,15 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
 def _stored(table: TableRecord) -> tuple[str, ...]:
     """The columns that a table's files have, or will have as soon as its job has added them."""
     return (*(stored for _, stored in stored_columns(table)), *table.dropped_columns)
+
+
+def keyed_query(table: TableRecord) -> str:
+    """The query of a table with a primary key over its source's log, with what it must know of each record."""
+    query = table.maintenance.query
+    if not has_unchanged(table_definition(table.definition)):
+        return query
+    head, _, source = query.rpartition(" FROM ")
+    return f"{head}, `{UNCHANGED_COLUMN[0]}` FROM {source}"
 
 
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:

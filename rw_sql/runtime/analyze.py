@@ -94,9 +94,11 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) ->
                 hint=f"CAST({column.name} AS STRING), or to another type that can be stored",
             )
     schema = frame.schema.json()
-    found = QueryAnalysis(schema=schema, keys=keys)
+    varies = _varying(frame)
+    varies_in = _varying_step(_analyzed(frame)) if varies is not None else None
+    found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
     if request.form == WHOLE:
-        found = replace(found, operators=_operators(_analyzed(frame)), varies=_varying(frame))
+        found = replace(found, operators=_operators(_analyzed(frame)))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):
         return found  # refused by whoever asked, who can name the column
     try:
@@ -109,7 +111,8 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) ->
     return found
 
 
-_CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|unix_timestamp|current_time)\(")
+_CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|current_time)\(")
+"""Spark's plans have ``unix_timestamp()`` and ``curdate()`` as these."""
 
 
 def _varying(frame: DataFrame) -> str | None:
@@ -119,6 +122,16 @@ def _varying(frame: DataFrame) -> str | None:
         return "a function that gives another value each time"
     found = _CLOCK.search(str(plan.toString()))
     return f"{found[1]}()" if found else None
+
+
+def _varying_step(plan: Any) -> str | None:
+    """The step of a plan, other than a projection, in which something varies."""
+    if _class(plan) not in ("Project", *_TRANSPARENT):
+        parts = plan.expressions()
+        for part in (parts.apply(i) for i in range(parts.size())):
+            if not part.deterministic() or _CLOCK.search(str(part.toString())):
+                return _class(plan)
+    return next((found for child in _children(plan) if (found := _varying_step(child)) is not None), None)
 
 
 def _operators(plan: Any) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -16,16 +16,16 @@ from rw_sql.plan.definitions import (
     connector_of,
     encode_options,
     has_changes,
+    has_unchanged,
     include_name,
     include_type,
     log_columns,
     source_watermark,
 )
-from rw_sql.runtime.change_formats.events import NO_VALUE
-from rw_sql.runtime.change_formats.rows import OP, ROW, change_rows
-from rw_sql.runtime.change_formats.values import TEMPORAL, ValueRules, misfit, value_of
+from rw_sql.runtime.change_formats.rows import OP, ROW, UNCHANGED, change_rows
+from rw_sql.runtime.change_formats.values import ValueRules
+from rw_sql.runtime.plain_values import read_csv, read_json
 from rw_sql.runtime.recipe import Recipe
-from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,9 +43,6 @@ SINCE = "_rw_since"
 ERROR = "_rw_error"
 RAW = "_rw_raw"
 BUCKET = "_rw_bucket"
-
-_CORRUPT = "_rw_corrupt"
-_READ = "_rw_read"
 
 
 def log_schema(statement: CreateSource) -> StructType:
@@ -148,7 +145,10 @@ class Decoder:
             f.col(OFFSET).cast("long").alias(OFFSET),
         )
         raw = f.coalesce("value", "key") if has_op else f.col("value")
-        last = (error.alias(ERROR), f.when(error.isNotNull(), raw).alias(RAW), *([f.col(OP)] if has_op else []))
+        hidden = [f.col(OP)] if has_op else []
+        if has_unchanged(statement):
+            hidden.insert(0, f.when(error.isNull(), f.col(UNCHANGED)).alias(UNCHANGED))
+        last = (error.alias(ERROR), f.when(error.isNotNull(), raw).alias(RAW), *hidden)
         return _Written(recipe, first, last)
 
 
@@ -166,7 +166,7 @@ def _decode_rows(records: Recipe, statement: CreateSource, added: int) -> tuple[
         case _ if ROW in records.columns:  # its reader gives rows, not bytes
             return records, f.col("_rw_fault")
         case "JSON" | "NATIVE":
-            return _decode_json(records, statement)
+            return read_json(records, statement.columns, json_rules(encode_options(statement)))
         case "CSV":
             return _decode_csv(records, statement, added)
         case "BYTES":
@@ -179,28 +179,12 @@ def _decode_rows(records: Recipe, statement: CreateSource, added: int) -> tuple[
 
 
 def _decode_csv(records: Recipe, statement: CreateSource, added: int) -> tuple[Recipe, Column]:
-    given = encode_options(statement)
-    options = {"sep": encode_value("PLAIN", "CSV", given, DELIMITER), "header": "false"}
+    given, count = encode_options(statement), len(statement.columns)
     # A header names the fields of its file, older ones too: the reader has put them in order.
-    if not added or given.get("without_header", "false").lower() != "true":
-        return _read_text(records, statement, "CSV", options, ROW)
-    read, _ = _read_text(records, statement, "CSV", options, _READ)
-    row, count = f.col(_READ), len(statement.columns)
-    for width in range(count - 1, count - added - 1, -1):
-        # As it was before a column came. Read only where the record is not one of all columns known so far.
-        older = replace(statement, columns=statement.columns[:width])
-        into, before = f"{_READ}_{width}", row
-        text = f.when(before.getField(_CORRUPT).isNotNull(), f.col("value"))
-        read, _ = _read_text(read, older, "CSV", options, into, text=text)
-        is_older = f.col("value").isNotNull() & f.col(into).isNotNull() & f.col(into).getField(_CORRUPT).isNull()
-        values = [f.col(into).getField(column.name).alias(column.name) for column in older.columns]
-        values += [
-            f.lit(None).cast(spark_type(column.data_type)).alias(column.name) for column in statement.columns[width:]
-        ]
-        padded = f.struct(*values, f.lit(None).cast("string").alias(_CORRUPT))
-        row = f.when(before.getField(_CORRUPT).isNotNull() & is_older, padded).otherwise(before)
-    read = read.withColumn(ROW, row)
-    return read, _misread("CSV", ROW)
+    has_header = given.get("without_header", "false").lower() != "true"
+    # As it was before a column came.
+    widths = [] if has_header else list(range(count - 1, count - added - 1, -1))
+    return read_csv(records, statement.columns, encode_value("PLAIN", "CSV", given, DELIMITER), widths)
 
 
 def _by_reference(value: int) -> Column:
@@ -227,62 +211,6 @@ def json_rules(options: Mapping[str, str]) -> ValueRules:
     return ValueRules(
         timestamptz=encode_value("PLAIN", "JSON", options, TIMESTAMPTZ_MODE),
         timestamp=encode_value("PLAIN", "JSON", options, TIMESTAMP_MODE),
-    )
-
-
-def _decode_json(records: Recipe, statement: CreateSource) -> tuple[Recipe, Column]:
-    # Spark takes a number for seconds: such columns are read as text, and that by the rules of all formats.
-    temporal = frozenset(column.name for column in statement.columns if column.data_type.name in TEMPORAL)
-    read, error = _read_text(records, statement, "JSON", {}, _READ if temporal else ROW, temporal)
-    if not temporal:
-        return read, error
-    rules = json_rules(encode_options(statement))
-    values = []
-    misfits = []
-    for column in statement.columns:
-        given = f.col(_READ).getField(column.name)
-        is_text = column.name in temporal
-        values.append((value_of(given, column.data_type, rules) if is_text else given).alias(column.name))
-        if is_text:
-            misfits.append(misfit(column, given, f.col(ROW).getField(column.name)))
-    return read.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
-
-
-def _read_text(
-    records: Recipe,
-    statement: CreateSource,
-    encode: str,
-    options: Mapping[str, str],
-    into: str,
-    as_text: frozenset[str] = frozenset(),
-    text: Column | None = None,
-) -> tuple[Recipe, Column]:
-    """The records with what their values hold as a column ``into``, and what says why a value holds none.
-
-    ``text`` is read in the place of the values. The columns in ``as_text`` are read as the text they are written as.
-    """
-    columns = [
-        f"`{column.name}` {'STRING' if column.name in as_text else spark_type(column.data_type)}"
-        for column in statement.columns
-    ]
-    schema = ", ".join([*columns, f"`{_CORRUPT}` STRING"])
-    given = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **options}
-    from_text = f.from_json if encode == "JSON" else f.from_csv
-    error = _misread(encode, into)
-    # What is not the same each time is worked out once: Spark would read the value again for each place at which a
-    # condition on what it holds, "is there an error", stands in a filter. It is said around the reading and not of the
-    # text: what from_json is given is interpreted for each record, what is around it compiled.
-    read = from_text((f.col("value") if text is None else text).cast("string"), schema, given)
-    return records.withColumn(into, f.when(f.spark_partition_id() >= 0, read)), error
-
-
-def _misread(encode: str, read: str) -> Column:
-    """Why a record has no row, where ``read`` is the column of what its value holds."""
-    is_corrupt = f.col(read).getField(_CORRUPT).isNotNull()
-    return (
-        f.when(f.col("value").isNull(), f.lit(NO_VALUE))
-        .when(f.col(read).isNull(), f.lit(f"the value is not {encode}"))
-        .when(is_corrupt, f.lit(f"the value is not {encode} of the declared columns"))
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 MILLISECONDS_PER_BUCKET = 3_600_000
 """Rows of one hour have one ``_rw_bucket``."""
 
+_FOOTERS = 3
+_LEVELS = ("list", "element", "key_value", "value")
+"""What Parquet puts between the names of a list or map and of what is in it."""
+
 
 def current_bucket() -> int:
     """What rows that are written now have as ``_rw_bucket``: hours since 1970."""
@@ -36,7 +43,9 @@ def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]
         if not isinstance(source, SourceRecord) or latest_version(context.warehouse, context.log_path(source)) < 0:
             continue
         try:
-            found[source.id] = log_size(DeltaTable(context.log_path(source)))
+            table = DeltaTable(context.log_path(source))
+            size = log_size(table)
+            found[source.id] = replace(size, empty=_empty_columns(context, context.log_path(source), table))
         except TableNotFoundError:  # dropped meanwhile
             continue
     return found
@@ -57,6 +66,40 @@ def log_size(table: DeltaTable) -> LogSize:
         files=files.num_rows,
         since_ms=min(buckets) * MILLISECONDS_PER_BUCKET if buckets else None,
     )
+
+
+def _empty_columns(context: Context, path: str, table: DeltaTable) -> tuple[str, ...]:
+    """The columns and fields without a value in the newest files: mostly their names are not those of the records.
+
+    The files' footers say so of all columns, Delta's statistics of the hidden ones alone.
+    """
+    actions = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
+    empty: set[str] | None = None
+    for file in actions.column("path").to_pylist()[:_FOOTERS]:
+        try:
+            with context.warehouse.files.open(f"{path}/{unquote(file)}", "rb") as opened:
+                of_file = _columns_of_nulls(pq.read_metadata(opened))
+        except FileNotFoundError:  # compacted meanwhile
+            continue
+        if of_file is not None:
+            empty = of_file if empty is None else empty & of_file
+    return tuple(sorted(empty or ()))
+
+
+def _columns_of_nulls(metadata: pq.FileMetaData) -> set[str] | None:
+    """The columns and fields of a file that are always NULL; None where all of its rows are errors."""
+    empty: set[str] = set()
+    others: set[str] = set()
+    has_rows = False
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            top, *parts = column.path_in_schema.split(".")
+            name = ".".join([top, *(part for part in parts if part not in _LEVELS)])
+            known = column.statistics
+            nulls = known.null_count if known is not None and known.has_null_count else 0
+            has_rows = has_rows or (name == ERROR and nulls > 0)
+            (empty if nulls == column.num_values else others).add(name)
+    return {name for name in empty - others if not name.startswith("_rw_")} if has_rows else None
 
 
 def _sum(files: pa.Table, column: str) -> int:

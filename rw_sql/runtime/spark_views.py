@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.plan.definitions import UNKNOWN_COLUMN, definition_of, has_unchanged
 from rw_sql.plan.lower_sink import shape_in_catalog
-from rw_sql.plan.relations import schema_columns, stored_columns
+from rw_sql.plan.relations import schema_columns, stored_columns, stored_name
 from rw_sql.plan.spark_changes import catalog_refusal, change_refusal, found_object
 from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.rejected import REJECTED, make_rejected
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import MaterializedViewRecord
     from rw_sql.runtime.context import Context
 
@@ -53,7 +55,7 @@ class SparkViews:
         self.database = spark.catalog.currentDatabase()
         self._epoch = -1
         self._known: dict[str, MaterializedViewRecord] = {}
-        self._errors: dict[str, tuple[int, int]] = {}
+        self._errors: dict[str, tuple[int, int, str]] = {}
         self._rejected: dict[str, tuple[int, int]] = {}
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
@@ -82,9 +84,14 @@ class SparkViews:
 
         They are temporary: Spark takes no other with such a name. One of the user's own stays.
         """
-        for source in self._context.metastore.snapshot().all("source"):
-            name, log = f"{source.name}{ERRORS}", (source.id, getattr(source, "generation", 1))
-            if name.casefold() not in text or not isinstance(source, SourceRecord) or self._errors.get(name) == log:
+        snapshot = self._context.metastore.snapshot()
+        for source in snapshot.all("source"):
+            name = f"{source.name}{ERRORS}"
+            if name.casefold() not in text or not isinstance(source, SourceRecord):
+                continue
+            unknown = self._unknown_values(snapshot, source)
+            log = (source.id, source.generation, unknown)
+            if self._errors.get(name) == log:
                 continue
             if not source.is_shared:  # it has no log
                 continue
@@ -95,7 +102,7 @@ class SparkViews:
                 self._spark,
                 f"CREATE OR REPLACE TEMPORARY VIEW `{name}` (bytes, split, offset, reason) AS "
                 f"SELECT {RAW}, {SPLIT}, {OFFSET}, {ERROR} FROM delta.`{self._context.log_path(source)}` "
-                f"WHERE {ERROR} IS NOT NULL",
+                f"WHERE {ERROR} IS NOT NULL{unknown}",
             )
             self._errors[name] = log
 
@@ -161,6 +168,26 @@ class SparkViews:
             plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS SELECT * FROM delta.`{path}`")
             self._rejected[name] = table
 
+    def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
+        """The rows of a source's table that lack values no record told, as more of the errors' query.
+
+        Their bytes are the row's key, as JSON.
+        """
+        table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
+        if table is None or not has_unchanged(definition_of(source)):
+            return ""
+        path = self._context.warehouse.data(table.id, table.generation)
+        if not self._context.warehouse.list_names(f"{path}/_delta_log"):
+            return ""
+        if UNKNOWN_COLUMN[0] not in {column.name for column in DeltaTable(path).schema().fields}:
+            return ""
+        keys = ", ".join(quoted_for_spark(stored_name(table, key)) for key in table.primary_key)
+        return (
+            f" UNION ALL SELECT CAST(to_json(struct({keys})) AS BINARY), NULL, NULL, concat('column \"', path, "
+            "'\": the value did not change, and no record that was read has it: NULL') "
+            f"FROM delta.`{path}` LATERAL VIEW explode({UNKNOWN_COLUMN[0]}) AS path"
+        )
+
     def is_current(self, epoch: int) -> bool:
         """Whether the views are those of this epoch."""
         return epoch == self._epoch
@@ -174,7 +201,7 @@ class SparkViews:
         if self.is_current(snapshot.epoch):
             return
         logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")} if self._errors else {}
-        for name in [name for name, (source_id, _) in self._errors.items() if logs.get(name) != source_id]:
+        for name in [name for name, (source_id, *_) in self._errors.items() if logs.get(name) != source_id]:
             self._drop_errors(name)
         tables = {f"{sink.name}{REJECTED}": sink.id for sink in snapshot.all("sink")} if self._rejected else {}
         for name in [name for name, (sink_id, _) in self._rejected.items() if tables.get(name) != sink_id]:

@@ -9,7 +9,7 @@ import base64
 import json
 import re
 from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -127,17 +127,19 @@ def _amount(text: str) -> Decimal:
         raise MisfitError from error
     if not found.is_finite():
         raise MisfitError
-    rounded = found.quantize(Decimal("0.01"), ROUND_HALF_UP)
-    if abs(rounded) >= 10**6:
+    if abs(found) >= 10**6 or found != found.quantize(Decimal("0.01")):
         raise MisfitError
-    return rounded
+    return found.quantize(Decimal("0.01"))
 
 
 def _ratio(text: str) -> float:
     try:
-        return float(text)
+        found = float(text)
     except ValueError as error:
         raise MisfitError from error
+    if abs(found) == float("inf") and "inf" not in text.lower():
+        raise MisfitError
+    return found
 
 
 def _day(text: str) -> date:
@@ -146,6 +148,8 @@ def _day(text: str) -> date:
         if not -719_162 <= days <= 2_932_896:
             raise MisfitError
         return date(1970, 1, 1) + timedelta(days=days)
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d([T ]00:00(:00([.]0+)?)?)?(Z|[+-]\d\d:\d\d)?", text):
+        raise MisfitError
     return _datetime(text[:10] + "T00:00:00").date()
 
 
@@ -167,13 +171,15 @@ def _moment(text: str, *, is_zoned: bool) -> datetime:
         elif size < 10**17:
             micros = number
         else:
-            micros = abs(number) // 1000 * (1 if number > 0 else -1)
+            if number % 1000:
+                raise MisfitError
+            micros = number // 1000
         try:
             found = EPOCH + timedelta(microseconds=micros)
         except OverflowError as error:
             raise MisfitError from error
         return found if is_zoned else found.replace(tzinfo=None)
-    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?))?(Z|[+-]\d\d:\d\d)?", text)
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,6}0*)?)?))?(Z|[+-]\d\d:\d\d)?", text)
     if match is None or (is_zoned and not (match[2] and match[3])):
         raise MisfitError
     found = _datetime(f"{match[1]}T{match[2] or '00:00'}")
@@ -388,8 +394,10 @@ def _random_row(random: Random, key: Row, format: str) -> Row:
     makers: dict[str, tuple[Any, ...]] = {
         "amount": (1, -2.5, "3.25", "999999.994", "1e3", 1e-3, "many", 10**7, None, 0.005, "-0.005"),
         "is_on": (True, False, 0, 1, "true", "FALSE", "0", "2", "", None),
-        "born": (0, 19000, "2022-01-08", "0000-00-00", "2024-02-30", -719_163, "2020-02-29T10:00:00", None),
+        "born": (0, 19000, "2022-01-08", "0000-00-00", "2024-02-30", -719_163, "2020-02-29T10:00:00",
+                 "2020-02-29T00:00:00", "2020-02-29Z", None),
         "seen": (0, 1_700_000_000, 1_700_000_000_123, 1_700_000_000_123_456, 1_700_000_000_123_456_789, -1,
+                 1_700_000_000_123_456_000, "2020-02-29 23:59:59.123456789", "2020-02-29 23:59:59.123456000",
                  "2020-02-29 23:59:59.123456", "2020-02-29T23:59", "2020-02-29", "23:59", "later", None, 2**63 - 1),
         "at": (1_700_000_000_123, "2020-02-29T23:59:59Z", "2020-02-29 23:59:59.5+02:00", "2020-02-29 23:59:59",
                "2020-02-29", None, -62_135_596_800_001, True),

@@ -85,7 +85,10 @@ def decoded(spark: SparkSession, statement: CreateSource, records: list[tuple[by
         else:
             assert row[RAW] is None
             visible = {name: plain(row[name]) for name in row if not name.startswith("_rw_") and row[name] is not None}
-            told[at].append({"op": row[OP], "row": visible})
+            unchanged = row.get("_rw_unchanged")
+            told[at].append(
+                {"op": row[OP], "row": visible} | ({} if unchanged is None else {"unchanged": list(unchanged)})
+            )
     return [told[at] for at in range(len(records))]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
 from rw_sql.plan.desired import KeyedRows
 from rw_sql.runtime.views.keyed import last_of_each, settled
+from rw_sql.runtime.views.unchanged import settled_moves, with_unknown
 from rw_sql.syntax.maintained import KEEP
 
 if TYPE_CHECKING:
@@ -115,3 +116,98 @@ def test_the_last_record_of_each_key_counts(spark: SparkSession) -> None:
     assert found == expected
     gone = {tuple(row)[:2] for row in last.where(f"NOT {KEEP}").collect()}
     assert gone == {record[:2] for record in log} - expected.keys()
+
+
+UNCHANGED_COLUMNS = "id INT, v INT, note STRING, doc STRUCT<a: INT, b: STRING>"
+PATHS = (("id", "id"), ("v", "v"), ("note", "note"), ("doc", "doc"))
+Told = tuple[dict[str, object], frozenset[str]]
+
+
+def unchanged_records(draw: random.Random, count: int, *, moves: bool) -> list[Row]:
+    """Records of which most leave values out, some delete, and some give a row another key."""
+    found: list[Row] = []
+    for offset in range(count):
+        word, key = draw.random(), draw.randint(1, 6)
+        place = (1, 0, "t:0", offset)
+        if word < 0.15:
+            found.append((key, None, None, None, *place, -1, None))
+            continue
+        paths = [path for path in ("v", "note", "doc", "doc.a", "doc.b") if draw.random() < 0.4]
+        paths = [path for path in paths if not (path.startswith("doc.") and "doc" in paths)]
+        doc = (
+            None
+            if "doc" in paths
+            else (None if "doc.a" in paths else offset, None if "doc.b" in paths else f"b{offset}")
+        )
+        values = (None if "v" in paths else offset, None if "note" in paths else f"n{offset}", doc)
+        if moves and word < 0.5 and paths:
+            found.append(
+                (draw.choice([other for other in range(1, 7) if other != key]), None, None, None, *place, -1, None)
+            )
+            paths = [*paths, ""]
+        found.append((key, *values, *place, 1, paths or None))
+    return found
+
+
+def replayed_unchanged(log: Iterable[Row]) -> dict[object, Told]:
+    """The table by the book: each record takes what it leaves out from the row that was there."""
+    then: dict[object, Told] = {}
+    gone: tuple[object, Told | None] = (None, None)
+    for key, v, note, doc, *_, offset, op, paths in log:
+        if op == -1:
+            gone = (offset, then.pop(key, None))
+            continue
+        marks = set(paths or ()) - {""}  # type: ignore[call-overload]
+        base = gone[1] if "" in (paths or ()) else then.get(key)  # type: ignore[operator]
+        assert "" not in (paths or ()) or gone[0] == offset  # type: ignore[operator]
+        then.pop(key, None)
+        row: dict[str, object] = {"v": v, "note": note}
+        row |= {"doc": None} if doc is None else {"doc.a": doc[0], "doc.b": doc[1]}  # type: ignore[index]
+        old, unknown = base if base is not None else ({}, frozenset(marks))
+        for mark in marks:
+            for path in [p for p in row if p == mark or p.startswith(mark + ".")]:
+                del row[path]
+            row |= {p: value for p, value in old.items() if p == mark or p.startswith(mark + ".")}
+        if "doc.a" in row or "doc.b" in row:
+            row.pop("doc", None)
+        covered = {p for p in unknown if any(p == mark or p.startswith(mark + ".") for mark in marks)}
+        covered |= {mark for mark in marks if any(mark == p or mark.startswith(p + ".") for p in unknown)}
+        then[key] = (row, frozenset(covered))
+    return then
+
+
+def as_told(row: dict[str, Any]) -> Told:
+    flat: dict[str, object] = {"v": row["v"], "note": row["note"]}
+    doc = row["doc"]
+    flat |= {} if doc is None else {"doc.a": doc["a"], "doc.b": doc["b"]}
+    return {name: value for name, value in flat.items() if value is not None}, frozenset(row["_rw_unknown"] or ())
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_what_did_not_change_stays(spark: SparkSession, moves: bool) -> None:
+    rules = KeyedRows(primary_key=("id",), conflict=OVERWRITE, version_columns=(), is_append_only=False, paths=PATHS)
+    draw = random.Random(f"unchanged {moves}")
+    log = unchanged_records(draw, 120, moves=moves)
+    schema = f"{UNCHANGED_COLUMNS}, {HIDDEN}, _rw_op BIGINT, _rw_unchanged ARRAY<STRING>"
+    table: dict[object, dict[str, Any]] = {}
+    # Two batches: the second begins with the rows that the first left.
+    for batch in (log[:60], log[60:]):
+        frame = with_unknown(spark.createDataFrame(random.Random(1).sample(batch, len(batch)), schema))
+        own = spark.createDataFrame(
+            [tuple(row.values()) for row in table.values()], f"{UNCHANGED_COLUMNS}, _rw_unknown ARRAY<STRING>"
+        )
+        moved = settled_moves(frame, own, rules)
+        assert (moved is not None) == moves
+        for row in (settled(frame, own, rules) if moved is None else moved).collect():
+            values = row.asDict(recursive=True)
+            if values.pop(KEEP):
+                assert table.get(row.id) != values
+                table[row.id] = values
+            else:
+                del table[row.id]
+    expected = replayed_unchanged(log)
+    assert any(unknown for _, unknown in expected.values()), "some values were never told"
+    assert {key: as_told(row) for key, row in table.items()} == {
+        key: ({name: value for name, value in row.items() if value is not None}, unknown)
+        for key, (row, unknown) in expected.items()
+    }

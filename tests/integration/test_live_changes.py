@@ -129,3 +129,66 @@ def test_change_streams_against_a_dict(session: AttachedSession, broker: BrokerI
     for name in upstreams:
         reasons = [row.reason for row in session.sql(f"SELECT reason FROM `{name}$errors`")]
         assert len(reasons) == 2, name
+
+
+def test_what_did_not_change_stays_in_a_live_table(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    gone = "__debezium_unavailable_value"
+
+    def event(op: str, after: Row | None, before: Row | None = None) -> Record:
+        key = {"id": (after or before or {})["id"]}
+        value = {"op": op, "before": before, "after": after}
+        return Record(key=json.dumps(key).encode(), value=json.dumps(value).encode())
+
+    produce(
+        broker.bootstrap,
+        topic_name,
+        [
+            event("c", {"id": 1, "body": "long", "n": 1}),
+            event("u", {"id": 1, "body": gone, "n": 2}),
+            event("u", {"id": 1, "body": gone, "n": 3}),
+            event("c", {"id": 2, "body": "two", "n": 1}),
+            event("u", {"id": 3, "body": gone, "n": 5}),
+            event("c", {"id": 4, "body": "moves", "n": 1}),
+            event("u", {"id": 5, "body": gone, "n": 2}, {"id": 4, "body": None, "n": 1}),
+            Record(key=b"no JSON", value=None),
+        ],
+    )
+    session.run(
+        "CREATE TABLE docs (id INT PRIMARY KEY, text VARCHAR FROM body, n INT DEFAULT 7, letters INT AS length(text)) "
+        f"WITH (connector = 'kafka', topic = '{topic_name}', properties.bootstrap.server = '{broker.bootstrap}') "
+        "FORMAT DEBEZIUM ENCODE JSON",
+        "CREATE MATERIALIZED VIEW texts AS SELECT id, upper(text) AS t FROM docs",
+        "FLUSH",
+    )
+    columns = "id, text, n, letters"
+    assert session.rows_of("docs", columns) == [
+        (1, "long", 3, 4),
+        (2, "two", 1, 3),
+        (3, None, 5, None),
+        (5, "moves", 2, 5),
+    ]
+    assert session.rows_of("texts") == [(1, "LONG"), (2, "TWO"), (3, None), (5, "MOVES")]
+    (unknown,) = session.sql("SELECT * FROM `docs$errors`")
+    assert bytes(unknown.bytes) == b'{"id":3}'
+    assert unknown.reason == 'column "body": the value did not change, and no record that was read has it: NULL'
+
+    produce(
+        broker.bootstrap,
+        topic_name,
+        [
+            event("u", {"id": 2, "body": gone, "n": 2}),
+            event("u", {"id": 3, "body": "known", "n": 6}),
+            event("u", {"id": 1, "body": None, "n": 4}),
+        ],
+    )
+    session.sql("FLUSH")
+    assert session.rows_of("docs", columns) == [
+        (1, None, 4, None),
+        (2, "two", 2, 3),
+        (3, "known", 6, 5),
+        (5, "moves", 2, 5),
+    ]
+    assert session.sql("SELECT * FROM `docs$errors`") == []

@@ -118,6 +118,7 @@ _VALUES = {
     "ignore_key": ("true", "FALSE"),
     "delimiter": (",", ";", "\\t", "\t"),
     "without_header": ("true", "TRUE"),
+    "unavailable.value.placeholder": ("gone", "hex:5f5f"),
 }
 _WRONG = {
     "timestamptz.handling.mode": ("nano", ""),
@@ -125,11 +126,17 @@ _WRONG = {
     "ignore_key": ("yes",),
     "delimiter": ("tab", ",,", ""),
     "without_header": ("no",),
+    "unavailable.value.placeholder": ("", "hex:5", "hex:ff", "hex:"),
 }
 _TAKES = {
     ("PLAIN", "JSON"): {"timestamptz.handling.mode", "timestamp.handling.mode"},
     ("UPSERT", "JSON"): {"timestamptz.handling.mode", "timestamp.handling.mode"},
-    ("DEBEZIUM", "JSON"): {"timestamptz.handling.mode", "timestamp.handling.mode", "ignore_key"},
+    ("DEBEZIUM", "JSON"): {
+        "timestamptz.handling.mode",
+        "timestamp.handling.mode",
+        "ignore_key",
+        "unavailable.value.placeholder",
+    },
     ("PLAIN", "CSV"): {"delimiter", "without_header"},
 }
 _UNKNOWN = (
@@ -237,3 +244,33 @@ def test_changes_and_included_columns(format: str, key: str, include: str, messa
 @pytest.mark.parametrize(("key", "include"), [("k", "key AS k"), ("_rw_kafka_key", "key"), ("id", "offset AS o")])
 def test_upserts_by_the_records_key_or_by_columns_of_it(key: str, include: str) -> None:
     check_source_format(connector("kafka").spec, included("UPSERT", key, include))
+
+
+@pytest.mark.parametrize(
+    ("columns", "clause", "message"),
+    [
+        ("id INT PRIMARY KEY", "JSON", None),
+        ("id INT PRIMARY KEY", "TEXT", None),
+        ("id BYTEA PRIMARY KEY", "BYTES", None),
+        ("a INT, b INT, PRIMARY KEY (a, b)", "JSON", None),
+        ("a INT, b INT, PRIMARY KEY (a, b)", "TEXT", "KEY ENCODE TEXT needs a primary key of one column, but got a, b"),
+        ("id BYTEA PRIMARY KEY", "TEXT", 'KEY ENCODE TEXT does not fit column "id" of type BYTEA'),
+        ("id INT PRIMARY KEY", "BYTES", 'KEY ENCODE BYTES does not fit column "id" of type INT'),
+        ("id INT PRIMARY KEY", "AVRO", "KEY ENCODE AVRO is not supported"),
+        ("id INT, PRIMARY KEY (k)) INCLUDE key AS k --", "BYTES", None),
+        ("id INT, PRIMARY KEY (k)) INCLUDE key AS k --", "TEXT",
+         'KEY ENCODE TEXT does not fit "k", which INCLUDE key fills with the key\'s bytes'),
+    ],
+)  # fmt: skip
+def test_keys_are_read_as_declared_or_refused(columns: str, clause: str, message: str | None) -> None:
+    text = f"CREATE SOURCE t ({columns})\n WITH (connector = 'kafka') FORMAT UPSERT ENCODE JSON KEY ENCODE {clause}"
+    statement = parse_statement(text)
+    assert isinstance(statement, CreateSource)
+    assert refusal(connector("kafka").spec, statement) == message
+
+
+@pytest.mark.parametrize("format", ["PLAIN", *CHANGES[1:]])
+def test_only_upserts_have_keys_to_declare(format: str) -> None:
+    text = "CREATE TABLE t (id INT PRIMARY KEY) WITH (connector = 'kafka')"
+    with pytest.raises(SqlError, match="key encode clause is not supported in source schema"):
+        parse_statement(f"{text} FORMAT {format} ENCODE JSON KEY ENCODE TEXT")

@@ -107,6 +107,27 @@ def test_a_log_is_measured_however_many_columns_it_has(context: Context) -> None
     assert measure_logs(context, snapshot, (source.id,))[source.id].errors == 3
 
 
+def test_columns_that_no_record_has_a_value_of_are_named(context: Context) -> None:
+    source = put_source(context)
+    snapshot = context.metastore.snapshot()
+    output = open_log(context, source)
+
+    def empty() -> tuple[str, ...]:
+        return measure_logs(context, snapshot, (source.id,))[source.id].empty
+
+    output.append_rows(rows(output, 100, ["not JSON"]), 0)
+    assert empty() == ()
+    some = rows(output, 100, [None, None])
+    for name in ("c0", "c7"):
+        some = some.set_column(some.schema.get_field_index(name), name, pa.array([None, 1], pa.int32()))
+    output.append_rows(some, 1)
+    # The file of errors says nothing of it.
+    assert empty() == tuple(sorted(f"c{number}" for number in range(COLUMNS) if number not in (0, 7)))
+    output.table.optimize.compact()
+    assert "c0" not in empty()
+    assert "c1" in empty()
+
+
 def test_a_log_that_was_made_without_them_gets_its_statistics(context: Context) -> None:
     source = put_source(context)
     JobOutput.open(context.warehouse, context.log_path(source), log_schema(), job="j", run=1, epoch=1)

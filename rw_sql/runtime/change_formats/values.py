@@ -1,17 +1,20 @@
-"""From the text of a JSON value to a column's value, by RisingWave's rules. Spark expressions only.
+"""From the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
 
-Where RisingWave takes NULL for a value that does not fit its column, the value here is NULL too, and who asks tells it
-from a NULL that was written: the text is then not NULL.
+This is the one list of what is read, for all formats: ``docs/formats.md``. The caller tells a text that does not fit
+its column from a NULL that was written: the text is then not NULL.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as f
 
 from rw_sql.connectors.formats import GUESS
+from rw_sql.connectors.json_text import field_of, last_of_each, let, map_of, part, without_marks
+from rw_sql.runtime.change_formats import moments, numbers
 from rw_sql.syntax import canonical_type, spark_type
 
 if TYPE_CHECKING:
@@ -22,13 +25,11 @@ if TYPE_CHECKING:
 TEMPORAL = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 """The types that JSON writes in several ways."""
 
-_NESTED = ("STRUCT", "ARRAY", "MAP")
-_DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_TIME = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
-_ZONE = r" ?(Z|UTC|[+-][0-9]{2}(:?[0-9]{2})?)"
-_DIGITS_OF_A_DOUBLE = 15
-_FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+NESTED = ("STRUCT", "ARRAY", "MAP")
+_WHOLE = ("SMALLINT", "INT", "BIGINT", "SERIAL")
+_DECIMALS = ("NUMERIC", "RW_INT256", "RW_UINT256")
+FLOATING = ("REAL", "DOUBLE")
+"""The types that hold the nearest number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +37,14 @@ class ValueRules:
     """What encodings write differently.
 
     ``timestamptz`` and ``timestamp`` are modes of :mod:`rw_sql.connectors.formats`. ``needs_zone``: text without a zone
-    is no point in time. ``is_latin1``: bytes are written as the characters of their numbers, not as base64.
+    is no point in time. ``bytes_as`` is how bytes are written: as ``base64``, as the characters of their numbers
+    (``latin1``), or as UTF-8 text (``utf8``).
     """
 
     timestamptz: str = GUESS
     timestamp: str = GUESS
     needs_zone: bool = False
-    is_latin1: bool = False
+    bytes_as: str = "base64"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,37 +55,64 @@ class Told:
     scale: Column
 
 
+def precision_of(data_type: DataType) -> tuple[int, int] | None:
+    """The precision and scale of a type that is a decimal."""
+    if data_type.name not in _DECIMALS:
+        return None
+    precision, _, scale = spark_type(data_type).removeprefix("DECIMAL(").removesuffix(")").partition(", ")
+    return int(precision), int(scale)
+
+
+def prepared(text: Column, data_type: DataType, told: Told | None = None) -> Column:
+    """A member's text as :func:`value_of` takes it: a number as it is written."""
+    if data_type.name in NESTED:
+        return text
+    if told is not None and (precision_of(data_type) is not None or data_type.name in (*_WHOLE, *FLOATING)):
+        return _as_told(text, told)
+    return without_marks(text)
+
+
 def value_of(
-    text: Column, data_type: DataType, rules: ValueRules, told: Told | None = None, exact: Column | None = None
+    text: Column,
+    data_type: DataType,
+    rules: ValueRules,
+    type_name: Column | None = None,
+    number: Column | None = None,
 ) -> Column:
     """The value of a column of a type, out of a JSON value's text (a string's content); NULL where it does not fit.
 
-    ``exact`` is a decimal as the JSON has it: a number's text may be that of the nearest double.
+    Numbers in the JSON of a nested type may have marks (:mod:`rw_sql.connectors.json_text`), other texts have none.
+    ``type_name`` is what a record's own schema says of a time, ``number`` its :func:`moments.count` where that is a
+    column. The text is best a column: it is looked at many times.
     """
-    kind = spark_type(data_type)
     name = data_type.name
-    if name in _NESTED:
-        return _nested(text, kind)
+    if name in NESTED:
+        return _nested(text, data_type, rules)
+    kind = spark_type(data_type)
+    count = moments.count(text) if number is None else number
     match name:
         case "BOOLEAN":
             word = f.lower(text)
             return f.when(word.isin("true", "1"), f.lit(True)).when(word.isin("false", "0"), f.lit(False))
-        case "BYTEA" if rules.is_latin1:
-            return f.when(text.rlike("^[\\u0000-\\u00ff]*$"), f.encode(text, "ISO-8859-1"))
         case "BYTEA":
-            return f.try_to_binary(text, f.lit("base64"))
-        case "NUMERIC":
-            return _decimal(text, kind, told, exact)
+            return _bytes(text, rules)
         case "DATE":
-            return _date(text)
+            return moments.date(text, count)
         case "TIMESTAMP":
-            return _timestamp(text, rules, told)
+            return moments.timestamp(text, count, rules.timestamp, type_name)
         case "TIMESTAMP WITH TIME ZONE":
-            return _timestamptz(text, rules)
+            return moments.timestamptz(text, count, rules.timestamptz, type_name, needs_zone=rules.needs_zone)
+        case _ if name in _WHOLE:
+            return numbers.whole(text, kind)
+        case _ if name in FLOATING:
+            return numbers.floating(text, kind)
         case _ if kind == "STRING":
             return text
         case _:
-            return text.try_cast(kind)
+            precision = precision_of(data_type)
+            if precision is None:
+                return text.try_cast(kind)
+            return numbers.decimal(text, *precision)
 
 
 def misfit(column: ColumnDefinition, text: Column, value: Column) -> Column:
@@ -93,116 +122,97 @@ def misfit(column: ColumnDefinition, text: Column, value: Column) -> Column:
     return f.when(text.isNotNull() & value.isNull(), says)
 
 
-def _nested(text: Column, kind: str) -> Column:
-    # Inside of an object, because only an object can say that a part of it did not fit.
-    schema = f"v {kind}, c STRING"
-    read = f.from_json(
-        f.concat(f.lit('{"v":'), text, f.lit("}")),
-        schema,
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"},
-    )
-    return f.when(read.getField("c").isNull(), read.getField("v"))
-
-
-def _date(text: Column) -> Column:
-    days = text.try_cast("int")
-    counted = f.when(days.between(_FIRST_DAY, _LAST_DAY), f.date_add(f.lit("1970-01-01").cast("date"), days))
-    written = f.when(text.rlike(f"^{_DATE}([T ].*)?$"), text.try_cast("date"))
-    return f.when(days.isNotNull(), counted).otherwise(written)
-
-
-def _timestamp(text: Column, rules: ValueRules, told: Told | None) -> Column:
-    number = text.try_cast("bigint")
-    micros = _micros(number, rules.timestamp)
-    if told is not None:
-        micros = _micros_as_told(number, told.type, micros)
-    # Not through TIMESTAMP, whose wall clock is that of the session's zone.
-    seconds = (micros.cast("decimal(20, 0)") / f.lit(1_000_000)).cast("decimal(18, 6)")
-    counted = f.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + f.make_dt_interval(secs=seconds)
-    written = f.when(text.rlike(f"^{_DATE}({_TIME})?({_ZONE})?$"), text.try_cast("timestamp_ntz"))
-    return f.when(number.isNotNull(), counted).otherwise(written)
-
-
-def _timestamptz(text: Column, rules: ValueRules) -> Column:
-    mode = rules.timestamptz
-    zoned = f.when(text.rlike(f"^{_DATE}{_TIME}{_ZONE}$"), text.try_cast("timestamp"))
-    if mode == "utc_without_suffix":
-        return f.when(text.rlike(f"^{_DATE}{_TIME}$"), f.concat(text, f.lit("Z")).try_cast("timestamp"))
-    if mode == "utc_string":
-        return zoned
-    number = text.try_cast("bigint")
-    zone_or_none = f.when(text.rlike(f"^{_DATE}({_TIME})?({_ZONE})?$"), text.try_cast("timestamp"))
-    counted = f.timestamp_micros(_micros(number, mode))
-    return f.when(number.isNotNull(), counted).otherwise(zoned if rules.needs_zone else zone_or_none)
-
-
-def _micros(number: Column, mode: str) -> Column:
-    """Microseconds since 1970; NULL outside of the years 1 to 9999, which is what all who read the rows can hold."""
-    match mode:
-        case "micro":
-            micros = number
-        case "milli":
-            micros = f.try_multiply(number, f.lit(1_000))
+def _bytes(text: Column, rules: ValueRules) -> Column:
+    match rules.bytes_as:
+        case "latin1":
+            return f.when(text.rlike("^[\\u0000-\\u00ff]*$"), f.encode(text, "ISO-8859-1"))
+        case "utf8":
+            return text.cast("binary")
         case _:
-            micros = (
-                f.when(_is_below(number, 10**11), number * 1_000_000)
-                .when(_is_below(number, 10**14), number * 1_000)
-                .when(_is_below(number, 10**17), number)
-                .otherwise(f.call_function("div", number, f.lit(1_000)))
-            )
-    return f.when(micros.between(_FIRST_MICROS, _LAST_MICROS), micros)
+            return f.try_to_binary(text, f.lit("base64"))
 
 
-def _micros_as_told(number: Column, type_name: Column, otherwise: Column) -> Column:
-    """The unit that Debezium's or Connect's type of a field says."""
-    millis = type_name.isin("io.debezium.time.Timestamp", "org.apache.kafka.connect.data.Timestamp")
-    return (
-        f.when(millis, _micros(number, "milli"))
-        .when(type_name == "io.debezium.time.MicroTimestamp", _micros(number, "micro"))
-        .when(
-            type_name == "io.debezium.time.NanoTimestamp",
-            _micros(f.call_function("div", number, f.lit(1_000)), "micro"),
+def _as_told(text: Column, told: Told) -> Column:
+    """A number's text, out of what Debezium's ``precise`` decimals are where the record says that it is one."""
+    variable = f.from_json(text, "scale STRING, value STRING")
+    own_scale = without_marks(variable.getField("scale")).try_cast("int")
+    is_decimal = told.type == "org.apache.kafka.connect.data.Decimal"
+    encoded = f.when(text.startswith("{"), variable.getField("value")).when(is_decimal, text)
+    scale = f.when(text.startswith("{"), own_scale).otherwise(told.scale)
+    decimal = numbers.plain_decimal(encoded, scale)
+    return f.when(text.startswith("{") | is_decimal, decimal).otherwise(without_marks(text))
+
+
+def _nested(text: Column, data_type: DataType, rules: ValueRules) -> Column:
+    """Arrays, structs and maps: each of their parts by the same rules; NULL where a part does not fit."""
+    return let(_read(text, data_type, rules), lambda read: f.when(~read["is_misfit"], read["value"]))
+
+
+def _read(text: Column, data_type: DataType, rules: ValueRules) -> Column:
+    """A struct of the ``value`` of a text, and whether the text ``is_misfit``: it or a part of it is no value."""
+    if data_type.name not in NESTED:
+        return let(
+            without_marks(text),
+            lambda bare: let(
+                value_of(bare, data_type, rules), lambda value: _result(value, text.isNotNull() & value.isNull())
+            ),
         )
-        .otherwise(otherwise)
+    if data_type.name == "ARRAY" and data_type.element is not None:
+        return let(part(text, "ARRAY<STRING>"), partial(_read_array, text, data_type, rules))
+    read = _read_map if data_type.name == "MAP" else _read_struct
+    fields = let(part(text, "MAP<STRING, STRING>"), last_of_each)
+    return let(fields, partial(read, text, data_type, rules))
+
+
+def _result(value: Column, is_misfit: Column) -> Column:
+    return f.struct(value.alias("value"), f.coalesce(is_misfit, f.lit(False)).alias("is_misfit"))
+
+
+def _read_array(text: Column, data_type: DataType, rules: ValueRules, parts: Column) -> Column:
+    element = cast("DataType", data_type.element)
+
+    def made(items: Column) -> Column:
+        values = f.transform(items, lambda item: item["value"]).cast(spark_type(data_type))
+        return _result(values, _is_other(text, parts) | f.exists(items, lambda item: item["is_misfit"]))
+
+    return let(f.transform(parts, lambda item: _read(item, element, rules)), made)
+
+
+def _read_map(text: Column, data_type: DataType, rules: ValueRules, fields: Column) -> Column:
+    key, value = cast("DataType", data_type.key), cast("DataType", data_type.value)
+
+    def made(entries: Column) -> Column:
+        keys = f.transform(entries, lambda entry: entry["key"]["value"])
+        values = f.transform(entries, lambda entry: entry["value"]["value"])
+        found = map_of(keys, values).cast(spark_type(data_type))
+        is_misfit = f.exists(entries, lambda entry: entry["key"]["is_misfit"] | entry["value"]["is_misfit"])
+        return _result(found, _is_other(text, fields) | is_misfit)
+
+    read = f.transform(
+        f.map_entries(fields),
+        lambda entry: f.struct(
+            _read(entry["key"], key, rules).alias("key"), _read(entry["value"], value, rules).alias("value")
+        ),
     )
+    return let(read, made)
 
 
-def _is_below(number: Column, limit: int) -> Column:
-    return (number < limit) & (number > -limit)
+def _read_struct(text: Column, data_type: DataType, rules: ValueRules, fields: Column) -> Column:
+    names = [field.name for field in data_type.fields]
+    read = [
+        _read(field_of(fields, field.name, names), field.data_type, rules).alias(f"_{at}")
+        for at, field in enumerate(data_type.fields)
+    ]
+
+    def made(parts: Column) -> Column:
+        values = f.struct(*(parts[f"_{at}"]["value"].alias(name) for at, name in enumerate(names)))
+        is_misfit = _is_other(text, fields)
+        for at in range(len(names)):
+            is_misfit = is_misfit | parts[f"_{at}"]["is_misfit"]
+        return _result(f.when(fields.isNotNull(), values).cast(spark_type(data_type)), is_misfit)
+
+    return let(f.struct(*read), made)
 
 
-def _decimal(text: Column, kind: str, told: Told | None, exact: Column | None) -> Column:
-    written = text.try_cast(kind)
-    if exact is not None:
-        is_long = f.length(f.regexp_replace(text, f.lit("[^0-9]"), f.lit(""))) > _DIGITS_OF_A_DOUBLE
-        written = f.when(is_long, f.coalesce(exact, written)).otherwise(written)
-    if told is None:
-        return written
-    variable = f.from_json(text, "scale INT, value STRING")
-    return (
-        f.when(text.startswith("{"), _scaled(variable.getField("value"), variable.getField("scale"), kind))
-        .when(told.type == "org.apache.kafka.connect.data.Decimal", _scaled(text, told.scale, kind))
-        .otherwise(written)
-    )
-
-
-def _scaled(encoded: Column, scale: Column, kind: str) -> Column:
-    """A decimal out of the base64 of its unscaled value, big-endian in two's complement, and its scale.
-
-    NULL for one of more than 14 bytes, 33 digits.
-    """
-    digits = f.hex(f.try_to_binary(encoded, f.lit("base64")))
-    is_negative = f.substring(digits, 1, 1) >= "8"
-    flipped = f.when(is_negative, f.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(digits)
-    # Spark's sums of decimals are right up to 34 digits: 14 bytes.
-    padded = f.when(f.length(digits).between(1, 28), f.lpad(flipped, 28, "0"))
-    shift = f.lit(2**48).cast("decimal(38, 0)")
-    found = _number(padded, 1, 4)
-    for start in (5, 17):
-        found = f.try_add(f.try_multiply(found, shift), _number(padded, start, 12)).cast("decimal(38, 0)")
-    signed = f.when(is_negative, f.try_subtract(-found, f.lit(1))).otherwise(found)
-    return f.concat(signed.cast("string"), f.lit("E"), (-scale).cast("string")).try_cast(kind)
-
-
-def _number(digits: Column, start: int, length: int) -> Column:
-    return f.conv(f.substring(digits, start, length), 16, 10).cast("decimal(38, 0)")
+def _is_other(text: Column, read: Column) -> Column:
+    return text.isNotNull() & read.isNull()

@@ -7,6 +7,7 @@ import re
 import threading
 from concurrent.futures import wait
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,11 +16,13 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.connectors.base import ColumnReader
-from rw_sql.plan.definitions import encode_options, field_of, option_text, table_definition
+from rw_sql.connectors.base import ColumnReader, LineReader
+from rw_sql.connectors.formats import DELIMITER, encode_value
+from rw_sql.connectors.json_text import once
+from rw_sql.plan.definitions import field_of, option_text, table_definition
 from rw_sql.runtime.background import run_in_background
-from rw_sql.runtime.change_formats.values import TEMPORAL, misfit, value_of
-from rw_sql.runtime.decode import json_rules
+from rw_sql.runtime.decode import OFFSET, SPLIT, json_rules
+from rw_sql.runtime.plain_values import ROW, read_csv, read_json
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.runtime.shared_folder import require_shared
 from rw_sql.syntax import canonical_type, spark_type
@@ -33,10 +36,9 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SnapshotReader
     from rw_sql.metastore.records import TableRecord
-    from rw_sql.runtime.change_formats.values import ValueRules
     from rw_sql.runtime.output import JobOutput
     from rw_sql.runtime.refresh.staging import Staged, Staging
-    from rw_sql.syntax.statements.common import ColumnDefinition
+    from rw_sql.syntax.statements.common import ColumnDefinition, FormatEncode
 
 _WATCH_SECONDS = 0.5
 
@@ -76,15 +78,13 @@ def load(
         spark.conf.set(key, value)
     statement = table_definition(table.definition)
     given = [column for column in statement.columns if column.generated is None]
+    columns = {field_of(c): spark_type(c.data_type) for c in given}
     encode = statement.format
-    # As in a source's records: Spark takes a number for seconds, so these are read as the text they are written as.
-    as_text = {
-        column.name for column in given if encode and encode.encode == "JSON" and column.data_type.name in TEMPORAL
-    }
-    columns = {field_of(c): "STRING" if c.name in as_text else spark_type(c.data_type) for c in given}
     # Held until all is read: with it goes what its reader holds of the upstream.
     if isinstance(reader, ColumnReader):
         upstream = reader.read_columns(spark, options, columns, _misfit_of(table.name, given, staging.keys))
+    elif encode is not None and encode.encode in ("CSV", "JSON") and isinstance(reader, LineReader):
+        upstream = _decoded(spark, reader, options, given, encode)
     else:
         upstream = reader.read_snapshot(
             spark,
@@ -94,9 +94,6 @@ def load(
             encode_options={} if encode is None else {each.key: option_text(each.value) for each in encode.options},
         )
     snapshot = upstream.select(*(f.col(f"`{field_of(c)}`").alias(c.name) for c in given))
-    if as_text:
-        rules = json_rules(encode_options(statement))
-        snapshot = snapshot.select(*(_moment(c, rules) if c.name in as_text else f.col(f"`{c.name}`") for c in given))
     snapshot.createOrReplaceTempView(table.name)
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
@@ -154,12 +151,25 @@ def _misfit_of(
     return misfit
 
 
-def _moment(column: ColumnDefinition, rules: ValueRules) -> Column:
-    """A date or time out of its text; one that is none is an error, as any value is that does not fit."""
-    text = f.col(f"`{column.name}`")
-    value = value_of(text, column.data_type, rules)
-    wrong = misfit(column, text, value)
-    return f.when(wrong.isNull(), value).otherwise(f.raise_error(wrong)).alias(column.name)
+def _decoded(
+    spark: SparkSession,
+    reader: LineReader,
+    options: Mapping[str, str],
+    columns: Sequence[ColumnDefinition],
+    clause: FormatEncode,
+) -> DataFrame:
+    """The rows of lines of text, as a source's records are decoded; a line that has none fails the reading."""
+    given = {each.key: option_text(each.value) for each in clause.options}
+    fields = [replace(column, name=field_of(column), field=None) for column in columns]
+    names = [field.name for field in fields]
+    lines = reader.read_lines(spark, options, names, encode=clause.encode, encode_options=given)
+    if clause.encode == "JSON":
+        read, error = read_json(lines, fields, json_rules(given))
+    else:
+        read, error = read_csv(lines, fields, encode_value("PLAIN", "CSV", given, DELIMITER))
+    says = f.concat_ws("", f.col(SPLIT), f.lit(", byte "), f.col(OFFSET), f.lit(": "), error)
+    row = f.when(error.isNull(), f.col(ROW)).otherwise(f.raise_error(says))
+    return read.select(once(row).alias(ROW)).select(*(f.col(ROW)[name].alias(name) for name in names))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rw_sql.runtime.views.strategy import ViewRun
 
-_EXACT_JSON = {
+EXACT_JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
@@ -156,7 +156,7 @@ def exact_text(name: str) -> Column:
     """A struct as a text that is the same only for the same values."""
     from pyspark.sql import functions
 
-    return functions.to_json(name, _EXACT_JSON)
+    return functions.to_json(name, EXACT_JSON)
 
 
 def _numbered(rows: DataFrame) -> DataFrame:
@@ -164,7 +164,7 @@ def _numbered(rows: DataFrame) -> DataFrame:
     from pyspark.sql import Window, functions
 
     every = functions.struct(*(f"`{name}`" for name in rows.columns))
-    digest = rows.withColumn(ROW, functions.sha2(functions.to_json(every, _EXACT_JSON), 256))
+    digest = rows.withColumn(ROW, functions.sha2(functions.to_json(every, EXACT_JSON), 256))
     number = functions.row_number().over(Window.partitionBy(ROW).orderBy(ROW))
     return digest.withColumn(ROW, functions.concat_ws("-", ROW, number.cast("string")))
 

@@ -28,7 +28,7 @@ def connector_of(options: tuple[Option, ...]) -> str | None:
 
 def require_format(connector: str, given: FormatEncode | None, *, is_source: bool) -> None:
     """Raises SqlError SYNTAX_ERROR where FORMAT … ENCODE … is missing, or is not what the connector fixes."""
-    if given is not None and given.key_encode is not None:
+    if given is not None and given.key_encode is not None and given.format != "UPSERT":
         raise SqlError(SYNTAX_ERROR, "key encode clause is not supported in source schema", span=given.span)
     fixed = _fixed(connector, is_source=is_source)
     if fixed is not None:

@@ -1,0 +1,75 @@
+"""The records of a table's key: their order, and what a later one does to the row that an earlier one made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import IF_NOT_NULL, IGNORE
+from rw_sql.plan.definitions import CHANGE_COLUMN, UNCHANGED_COLUMN, UNKNOWN_COLUMN
+from rw_sql.runtime.decode import BATCH, OFFSET, RUN, SPLIT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from rw_sql.plan.desired import KeyedRows
+
+OP = CHANGE_COLUMN[0]
+UNCHANGED, UNKNOWN = UNCHANGED_COLUMN[0], UNKNOWN_COLUMN[0]
+DELETE = -1
+ORDER = (RUN, BATCH, SPLIT, OFFSET)
+"""By these the rows of a log are in the order in which they came: commit by commit, and within one by split and offset.
+
+A log of before it told its batches has no second of these in its tables' queries.
+"""
+
+
+def later(one: Column, other: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    left, right = one.getField("at"), other.getField("at")
+    return f.when(left < right, -1).when(left > right, 1).otherwise(0)
+
+
+def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRows) -> Column:
+    """A row that is known and one with its key that comes: what the table has then."""
+    from pyspark.sql import functions as f
+
+    if rows.conflict == IGNORE:
+        return known
+    come = given
+    if rows.conflict == IF_NOT_NULL:
+        values = (
+            (given[name] if name == UNKNOWN else f.coalesce(given.getField(name), known.getField(name))).alias(name)
+            for name in columns
+        )
+        come = f.struct(*values)
+    return f.when(is_as_new(known, given, rows.version_columns), come).otherwise(known)
+
+
+def is_as_new(known: Column, given: Column, version_columns: Sequence[str]) -> Column:
+    """Whether a row is as new as the one that is known: column by column, and NULL is older than all values."""
+    from pyspark.sql import functions as f
+
+    answer = f.lit(True)
+    for name in reversed(version_columns):
+        old, new = known.getField(name), given.getField(name)
+        is_newer = f.coalesce(old.isNull() | (old < new), f.lit(False))
+        answer = f.when(old.eqNullSafe(new), answer).otherwise(is_newer)
+    return answer
+
+
+def is_kept(frame: DataFrame) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.col(OP) != DELETE if OP in frame.columns else f.lit(True)
+
+
+def order(frame: DataFrame) -> list[str]:
+    # A record that gives a row another key deletes the old one first.
+    return [name for name in (*ORDER, OP) if name in frame.columns]
+
+
+def visible(frame: DataFrame) -> list[str]:
+    return [f"`{name}`" for name in frame.columns if name not in (*ORDER, OP, UNCHANGED)]

@@ -1,0 +1,217 @@
+"""Rows of a table whose records leave out values that did not change: those are the values that the row has.
+
+Which they are is in the log's ``_rw_unchanged`` (see :mod:`rw_sql.runtime.change_formats.unchanged`), never a NULL.
+Where no row is known whose values they would be they are NULL, and the row's ``_rw_unknown`` names them until a record
+tells them: ``SELECT * FROM "t$errors"``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import MapType, StringType, StructType
+
+from rw_sql.metastore.records import IF_NOT_NULL
+from rw_sql.plan.definitions import unchanged_path
+from rw_sql.runtime.change_formats.unchanged import MOVED
+from rw_sql.runtime.views.inputs import as_in_files
+from rw_sql.runtime.views.key_records import (
+    DELETE,
+    OP,
+    ORDER,
+    UNCHANGED,
+    UNKNOWN,
+    is_kept,
+    later,
+    order,
+    then_of,
+    visible,
+)
+from rw_sql.runtime.views.recomputed import EXACT_JSON, exact_text
+from rw_sql.syntax.maintained import KEEP
+from rw_sql.syntax.names import quoted_for_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import ArrayType, DataType
+
+    from rw_sql.plan.desired import KeyedRows, ViewSpec
+
+_EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
+_KEY, _FROM, _GROUP, _IS_MOVED = "_rw_key_text", "_rw_from", "_rw_group", "_rw_moved"
+_NONE = "array<string>"
+
+
+def with_unknown(frame: DataFrame) -> DataFrame:
+    """The records with the column that the table has beside its own."""
+    return frame.withColumn(UNKNOWN, f.lit(None).cast(_NONE))
+
+
+def filled(given: Column, known: Column, unchanged: Column, row: StructType, rows: KeyedRows) -> Column:
+    """A row that a record tells, with the values that it leaves out as they are in the row that is known."""
+    paths = dict(rows.paths)
+    if not paths:
+        return given
+    parts = []
+    for field in row.fields:
+        new, old = given.getField(field.name), known.getField(field.name)
+        if field.name == UNKNOWN:
+            told = _unknown(known, unchanged, _untold(given, row, paths) if rows.conflict == IF_NOT_NULL else unchanged)
+        elif field.name in paths:
+            told = _merged(paths[field.name], new, old, unchanged, field.dataType)
+        else:
+            told = new
+        parts.append(told.alias(field.name))
+    return f.struct(*parts).cast(row)
+
+
+def _merged(path: str, new: Column, old: Column, unchanged: Column, kind: DataType) -> Column:
+    is_unchanged = f.coalesce(f.array_contains(unchanged, path), f.lit(False))
+    told = new
+    if isinstance(kind, StructType):
+        parts = [
+            _merged(
+                f"{path}.{unchanged_path([field.name])}",
+                new.getField(field.name),
+                old.getField(field.name),
+                unchanged,
+                field.dataType,
+            ).alias(field.name)
+            for field in kind.fields
+        ]
+        told = f.when(new.isNotNull(), f.struct(*parts).cast(kind))
+    return f.when(is_unchanged, old).otherwise(told)
+
+
+def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
+    """The columns that stay as they are where a record sets them to NULL."""
+    nulls = (
+        f.when(given.getField(field.name).isNull(), f.lit(paths[field.name]))
+        for field in row.fields
+        if field.name in paths
+    )
+    return f.array_compact(f.array(*nulls))
+
+
+def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
+    """The paths whose values are not known: all that did not change where no row is known, else those that stay so."""
+    none = f.array().cast(_NONE)
+    marks = f.filter(unchanged, lambda path: path != MOVED)
+    before = known.getField(UNKNOWN)
+    inner = f.filter(before, lambda path: f.exists(f.coalesce(stays, none), lambda mark: _covers(mark, path)))
+    outer = f.filter(marks, lambda mark: f.exists(before, lambda path: _covers(path, mark)))
+    still = f.array_union(f.coalesce(inner, none), f.coalesce(outer, none))
+    left = f.when(known.isNull(), marks).otherwise(still)
+    return f.when(f.size(left) > 0, left)
+
+
+def _covers(path: Column, other: Column) -> Column:
+    """Whether a path is another, or that of a struct that it lies in."""
+    return (path == other) | other.startswith(f.concat(path, f.lit(".")))
+
+
+def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
+    """Changed rows with the columns that are computed of others as the table's query computes them."""
+    table = spec.inputs[0]
+    names = {stored: name for name, stored in spec.stored_names}
+    renamed = changes.select(*(f.col(quoted_for_spark(name)).alias(names.get(name, name)) for name in changes.columns))
+    for name in table.columns:
+        if name not in renamed.columns:
+            renamed = renamed.withColumn(name, f.lit(None))
+    renamed.createOrReplaceTempView(table.name)
+    head, _, source = spec.query.rpartition(" FROM ")
+    found = changes.sparkSession.sql(f"{head}, `{UNKNOWN}`, `{KEEP}` FROM {source}")
+    return as_in_files(found, spec).select(*(quoted_for_spark(name) for name in changes.columns))
+
+
+def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame | None:
+    """As ``settled``, where rows that got another key leave out values; None where none does.
+
+    Their values are those of the row with the old key as it was just then. So the records of keys between which rows
+    moved are gone through together.
+    """
+    moved = frame.where(f.array_contains(UNCHANGED, MOVED))
+    if moved.isEmpty():
+        return None
+    at = [name for name in ORDER if name in frame.columns]
+    key = exact_text_of(rows.primary_key)
+    columns = visible(frame)
+    gone = frame.where(f"{OP} = {DELETE}").select(*at, key.alias(_FROM))
+    told = moved.select(*at, key.alias(_KEY)).join(gone, at).select(_FROM, _KEY).distinct().collect()
+    groups = frame.sparkSession.createDataFrame(
+        sorted(_groups((row[_FROM], row[_KEY]) for row in told).items()), f"{_KEY} string, {_GROUP} string"
+    )
+
+    def grouped(records: DataFrame) -> DataFrame:
+        found = records.join(f.broadcast(groups), _KEY, "left")
+        return found.withColumn(_GROUP, f.coalesce(_GROUP, _KEY))
+
+    is_moved = f.coalesce(f.array_contains(UNCHANGED, MOVED), f.lit(False))
+    moves = f.broadcast(moved.select(*at).withColumn(_IS_MOVED, f.lit(True)))
+    events = frame.withColumn(_KEY, key).join(moves, at, "left").join(gone.alias("gone"), at, "left")
+    # The record's delete of the old key is told with the row.
+    events = events.where(f.col(_IS_MOVED).isNull() | (f.col(OP) != DELETE))
+    event = f.struct(
+        f.struct(*order(frame)).alias("at"),
+        is_kept(frame).alias("is_kept"),
+        f.col(UNCHANGED).alias("unchanged"),
+        f.col(_KEY).alias("key"),
+        f.when(is_moved, f.col(_FROM)).alias("from"),
+        f.struct(*columns).alias("row"),
+    )
+    by_group = grouped(events).groupBy(_GROUP).agg(f.collect_list(event).alias(_EVENTS))
+    row = cast(
+        "StructType",
+        cast("StructType", cast("ArrayType", by_group.schema[_EVENTS].dataType).elementType)["row"].dataType,
+    )
+    state = MapType(StringType(), row)
+    there = grouped(own.select(key.alias(_KEY), f.struct(*columns).alias("row"))).join(
+        by_group.select(_GROUP), _GROUP, "left_semi"
+    )
+    entry = f.struct(f.col(_KEY), f.col("row"))
+    known = there.groupBy(_GROUP).agg(f.map_from_entries(f.collect_list(entry)).alias(_OLD))
+    none = f.create_map().cast(state)
+    met = by_group.join(known, _GROUP, "left").withColumn(_OLD, f.coalesce(f.col(_OLD).cast(state), none))
+    names = [name.strip("`") for name in columns]
+
+    def step(rows_now: Column, record: Column) -> Column:
+        old_key = f.coalesce(record.getField("from"), record.getField("key"))
+        base = f.try_element_at(rows_now, old_key)
+        given = filled(record.getField("row"), base, record.getField("unchanged"), row, rows)
+        there_now = f.try_element_at(rows_now, record.getField("key"))
+        new = f.when(there_now.isNull(), given).otherwise(then_of(there_now, given, names, rows)).cast(row)
+        others = f.map_filter(rows_now, lambda name, _: (name != record.getField("key")) & (name != old_key))
+        made = f.map_concat(others, f.create_map(record.getField("key"), new)).cast(state)
+        return f.when(record.getField("is_kept"), made).otherwise(others).cast(state)
+
+    come = met.select(_OLD, f.aggregate(f.array_sort(f.col(_EVENTS), later), f.col(_OLD), step).alias(_NEW))
+    keys = come.select(_OLD, _NEW, f.explode(f.array_union(f.map_keys(_OLD), f.map_keys(_NEW))).alias(_KEY))
+    both = keys.select(f.try_element_at(_OLD, f.col(_KEY)).alias(_OLD), f.try_element_at(_NEW, f.col(_KEY)).alias(_NEW))
+    changed = both.where(~exact_text(_OLD).eqNullSafe(exact_text(_NEW)))
+    return changed.select(f.coalesce(_NEW, _OLD).alias("row"), f.col(_NEW).isNotNull().alias(KEEP)).select(
+        "row.*", KEEP
+    )
+
+
+def exact_text_of(names: Sequence[str]) -> Column:
+    """Some columns as a text that is the same only for the same values."""
+    return f.to_json(f.struct(*(f.col(quoted_for_spark(name)) for name in names)), EXACT_JSON)
+
+
+def _groups(moves: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Keys between which rows moved, each with one key that stands for all that hang together."""
+    parents: dict[str, str] = {}
+
+    def root(key: str) -> str:
+        parents.setdefault(key, key)
+        while parents[key] != key:
+            parents[key] = parents[parents[key]]
+            key = parents[key]
+        return key
+
+    for old, new in moves:
+        parents[root(old)] = root(new)
+    return {key: root(key) for key in list(parents)}

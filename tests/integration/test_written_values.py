@@ -1,0 +1,187 @@
+"""What writers write for a value: each is read exactly, or the record is an error; the same in every format."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rw_sql.plan.query_requests import AnalyzeQuery, Relation
+from rw_sql.runtime.analyze import analyze
+from rw_sql.runtime.decode import ERROR, OFFSET, decode
+from tests.integration.test_change_formats import definition, plain, records_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+REFUSED = object()
+NULL = object()
+
+# Of each type, JSON values as they are written, and what they are as text.
+WRITTEN: dict[str, dict[str, Any]] = {
+    "SMALLINT": {
+        "5": "5", '"5"': "5", "-32768": "-32768", "32768": REFUSED, "70000": REFUSED, "1e3": REFUSED, "1.0": REFUSED,
+        '"x"': REFUSED, "true": REFUSED, "null": NULL,
+    },
+    "INT": {"2147483648": REFUSED, '"+7"': "7", '"1_000"': REFUSED, '"1e3"': REFUSED, '"0x10"': REFUSED},
+    "BIGINT": {
+        "9223372036854775807": "9223372036854775807", "9223372036854775808": REFUSED, "-9223372036854775809": REFUSED,
+        '"9223372036854775808"': REFUSED, '"12L"': REFUSED,
+    },
+    "BOOLEAN": {
+        "true": "True", '"true"': "True", '"FALSE"': "False", "1": "True", "0": "False", '"0"': "False",
+        '"t"': REFUSED, '"yes"': REFUSED, "2": REFUSED,
+    },
+    "DOUBLE": {
+        "1": "1.0", '"2.5"': "2.5", "1e3": "1000.0", '"1e400"': REFUSED, "1e400": REFUSED, "-1e400": REFUSED,
+        '"Infinity"': "inf", '"-inf"': "-inf", '"NaN"': "nan", '"1d"': REFUSED, '"0x1p3"': REFUSED, '"1,5"': REFUSED,
+    },
+    "REAL": {"1.5": "1.5", "4e38": REFUSED, '"4e38"': REFUSED},
+    "NUMERIC(10, 2)": {
+        "1.23": "1.23", "1.2300": "1.23", '"1.230"': "1.23", "1.239": REFUSED, '"1.239"': REFUSED, "1e3": "1000.00",
+        '"1e3"': "1000.00", "123.456e1": "1234.56",
+        "123.4567e1": REFUSED, "123456789.1": REFUSED, '"1,5"': REFUSED, '"1,234.5"': REFUSED,
+        "-0.005": REFUSED, "1e-30": REFUSED, '"NaN"': REFUSED, '"∞"': REFUSED, '"1_0"': REFUSED,
+    },
+    "NUMERIC": {
+        "12345678901234567890.1234567891": "12345678901234567890.1234567891", "1e27": "1" + "0" * 27 + ".0000000000",
+        "12345678901234567890.12345678912": REFUSED, "1.12345678912": REFUSED, "1e28": REFUSED, '"1e-11"': REFUSED,
+        "1.5000000000000": "1.5000000000",
+    },
+    "NUMERIC(38, 0)": {"9" * 38: "9" * 38, "9" * 39: REFUSED, "1.0": "1", "1.5": REFUSED},
+    "DATE": {
+        '"2024-02-29"': "2024-02-29", "19000": "2022-01-08", '"2024-02-29T00:00:00Z"': "2024-02-29",
+        '"2024-02-29Z"': "2024-02-29", '"2024-02-29T10:00:00"': REFUSED, '"2024-02-29 or so"': REFUSED,
+        '"2024-02-30"': REFUSED, '"12024-01-01"': REFUSED, '"0044-03-15 BC"': REFUSED, '"infinity"': REFUSED,
+        "1704067200000": REFUSED, "[2024,1,1]": REFUSED, '"01/02/2024"': REFUSED,
+    },
+    "TIMESTAMP": {
+        '"2024-01-01T10:20"': "2024-01-01 10:20:00", '"2024-01-01 10:20:30.5"': "2024-01-01 10:20:30.500000",
+        '"2024-01-01 10:20:30.123456000"': "2024-01-01 10:20:30.123456", '"2024-01-01 10:20:30.123456789"': REFUSED,
+        '"2024-01-01T10:20:30Z"': "2024-01-01 10:20:30", '"2024-01-01T10:20:30+00:00"': "2024-01-01 10:20:30",
+        '"2024-01-01T10:20:30+02:00"': REFUSED, "1700000000123456000": "2023-11-14 22:13:20.123456",
+        "1700000000123456789": REFUSED, '"2024-01-01 24:00:00"': REFUSED, "[2024,1,1,0,0]": REFUSED,
+        '"2024-01-01 10:20:30 BC"': REFUSED, '"infinity"': REFUSED, "1704067200.5": REFUSED,
+        '"9999-12-31 23:59:59.999999"': "9999-12-31 23:59:59.999999", "9223372036854775807": REFUSED,
+    },
+    "TIMESTAMPTZ": {
+        # Java
+        '"2024-01-01T00:00:00Z"': "2024-01-01 00:00:00", '"2024-01-01T00:00:00.123456789Z"': REFUSED,
+        '"2024-01-01T01:00+01:00[Europe/Berlin]"': "2024-01-01 00:00:00",
+        '"2024-01-01T00:00Z[UTC]"': "2024-01-01 00:00:00", '"2024-01-01T00:00Z"': "2024-01-01 00:00:00",
+        '"Mon Jan 01 00:00:00 CET 2024"': REFUSED, '"+12024-01-01T00:00:00Z"': REFUSED,
+        '"-0044-03-15T00:00:00Z"': REFUSED,
+        # Go
+        '"2024-01-01T00:00:00.1234567Z"': REFUSED, '"2024-01-01T00:00:00.123456000Z"': "2024-01-01 00:00:00.123456",
+        '"2024-01-01 00:00:00.5 +0000 UTC"': "2024-01-01 00:00:00.500000",
+        '"2024-01-01 01:00:00 +0100 CET m=+0.001"': "2024-01-01 00:00:00",
+        '"2024-01-01 03:00:00 +0300 +03"': "2024-01-01 00:00:00",
+        # Python, Rust
+        '"2024-01-01 00:00:00+00:00"': "2024-01-01 00:00:00", '"2024-01-01 02:00:00 +02:00"': "2024-01-01 00:00:00",
+        '"2024-01-01 00:00:00.000001 UTC"': "2024-01-01 00:00:00.000001",
+        # JavaScript
+        '"2024-01-01T00:00:00.123Z"': "2024-01-01 00:00:00.123000",
+        '"Mon Jan 01 2024 01:00:00 GMT+0100 (Central European Standard Time)"': REFUSED,
+        '"Mon, 01 Jan 2024 00:00:00 GMT"': REFUSED,
+        # PostgreSQL
+        '"2024-01-01 02:00:00+02"': "2024-01-01 00:00:00", '"2024-01-01 05:30:15+05:30:15"': "2024-01-01 00:00:00",
+        '"2024-01-01 24:00:00+00"': REFUSED, '"0044-03-15 00:00:00+00 BC"': REFUSED, '"infinity"': REFUSED,
+        '"01/01/2024 00:00:00 CET"': REFUSED, '"2024-01-01T00:00:60Z"': REFUSED,
+        '"9999-12-31T23:59:59-05:00"': REFUSED, '"0001-01-01T00:00:00+05:00"': REFUSED,
+        "1700000000123": "2023-11-14 22:13:20.123000", "1700000000123456789": REFUSED,
+        "9223372036854775807": REFUSED,
+    },
+}  # fmt: skip
+
+NESTED: dict[str, dict[str, Any]] = {
+    "STRUCT<a TIMESTAMPTZ, b NUMERIC(10, 2), c DOUBLE[]>": {
+        '{"a":1700000000123,"b":1.25,"c":[1,2.5]}': {
+            "a": "2023-11-14 22:13:20.123000+00:00", "b": "1.25", "c": [1, 2.5],
+        },
+        '{"a":"2024-01-01T00:00:00.000000001Z"}': REFUSED, '{"b":"1,5"}': REFUSED, '{"b":1.239}': REFUSED,
+        '{"c":[1e400]}': REFUSED, '{"c":5}': REFUSED, '{"b":12345678.91}': {"a": None, "b": "12345678.91", "c": None},
+        "5": REFUSED, "{}": {"a": None, "b": None, "c": None}, '{"a":null}': {"a": None, "b": None, "c": None},
+    },
+    "NUMERIC[]": {
+        "[12345678901234567890.5, 1]": ["12345678901234567890.5000000000", "1.0000000000"], '["x"]': REFUSED,
+        "[[1]]": REFUSED, '{"a":1}': REFUSED, "[null]": [None],
+    },
+    "INT[]": {"[1,2]": [1, 2], "[1.5]": REFUSED, "[3000000000]": REFUSED, '["7"]': [7]},
+    "MAP(VARCHAR, DATE)": {'{"a":19000}': REFUSED, '{"a":"2024-02-30"}': REFUSED},
+}  # fmt: skip
+
+
+def read(spark: SparkSession, kind: str, format: str, values: list[bytes]) -> list[Any]:
+    """What comes of records with one value of a type each: its value, or REFUSED."""
+    key = ", PRIMARY KEY (id)" if format == "DEBEZIUM ENCODE JSON" else ""
+    statement = definition(
+        f"CREATE SOURCE t (id INT, v {kind}{key}) WITH (connector = 'kafka', topic = 't', "
+        f"properties.bootstrap.server = 'b:9092') FORMAT {format}"
+    )
+    frame = decode(records_of(spark, [(None, value) for value in values]), statement, run=1, batch=0, bucket=0)
+    found = {row[OFFSET]: row for row in frame.toArrow().to_pylist()}
+    return [REFUSED if found[at][ERROR] else found[at]["v"] for at in range(len(values))]
+
+
+def as_text(value: Any) -> Any:
+    return NULL if value is None else value if value is REFUSED else str(value).removesuffix("+00:00")
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_a_value_is_read_exactly_or_refused(spark: SparkSession, kind: str) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    written = WRITTEN[kind]
+    records = {
+        "PLAIN ENCODE JSON": [f'{{"id": 1, "v": {value}}}' for value in written],
+        "DEBEZIUM ENCODE JSON": [f'{{"op": "c", "after": {{"id": 1, "v": {value}}}}}' for value in written],
+    }
+    fields = {value: json.loads(value) if value[0] == '"' else "" if value == "null" else value for value in written}
+    records["PLAIN ENCODE CSV (without_header = 'true', delimiter = ';')"] = [f'1;"{text}"' for text in fields.values()]
+    for format, values in records.items():
+        found = [as_text(value) for value in read(spark, kind, format, [value.encode() for value in values])]
+        wanted = list(written.values())
+        assert dict(zip(values, found, strict=True)) == dict(zip(values, wanted, strict=True)), format
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_parts_are_read_by_the_same_rules(spark: SparkSession, kind: str) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    written = dict(NESTED[kind])
+    if kind.startswith("MAP"):
+        written['{"a":19000}'] = [("a", "2022-01-08")]
+    for format, around in (
+        ("PLAIN ENCODE JSON", '{"id": 1, "v": %s}'),
+        ("DEBEZIUM ENCODE JSON", '{"op": "c", "after": {"id": 1, "v": %s}}'),
+    ):
+        found = read(spark, kind, format, [(around % value).encode() for value in written])
+        told = [
+            value if value is REFUSED else [(k, str(v)) for k, v in value] if kind.startswith("MAP") else plain(value)
+            for value in found
+        ]
+        assert dict(zip(written, told, strict=True)) == written, format
+
+
+def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
+    sessions = SimpleNamespace(new=lambda: spark)
+    relation = Relation(name="s_varies", columns=(("k", "BIGINT"), ("at", "TIMESTAMP")))
+
+    def found(query: str) -> tuple[str | None, str | None]:
+        made = analyze(sessions, AnalyzeQuery(query=query, relations=(relation,)))  # type: ignore[arg-type]
+        assert made.refusal is None, made.refusal
+        return made.varies, made.varies_in
+
+    another = "a function that gives another value each time"
+    for call, varies in (
+        ("now()", "now()"), ("current_timestamp", "current_timestamp()"), ("current_date", "current_date()"),
+        ("curdate()", "current_date()"), ("localtimestamp()", "localtimestamp()"), ("rand()", another),
+        ("uuid()", another), ("input_file_name()", another),
+        ("shuffle(array(k))", another), ("randn()", another), ("spark_partition_id()", another),
+    ):  # fmt: skip
+        assert found(f"SELECT k, {call} AS x FROM s_varies") == (varies, None), call
+    assert found("SELECT k FROM s_varies WHERE at > now() - INTERVAL 1 HOUR") == ("now()", "Filter")
+    assert found("SELECT k, max(now()) AS x FROM s_varies GROUP BY k") == ("now()", "Aggregate")
+    assert found("SELECT k, unix_timestamp(at) AS x FROM s_varies") == (None, None)
