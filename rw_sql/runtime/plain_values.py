@@ -49,7 +49,7 @@ from rw_sql.runtime.change_formats.values import (
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column
 
@@ -74,8 +74,14 @@ _SPACE = r"[ \t\r\n]*+"
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{_SPACE}:'
 
 
-def read_json(records: StepsT, columns: Sequence[ColumnDefinition], rules: ValueRules) -> tuple[StepsT, Column]:
-    """The records with their rows as ``_rw_row``, and why one has none (NULL where it has one)."""
+def read_json(
+    records: StepsT, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str] | None = None
+) -> tuple[StepsT, Column]:
+    """The records with their rows as ``_rw_row``, and why one has none (NULL where it has one).
+
+    ``shown`` are the names that reasons call columns by, where those are not the names they are read by.
+    """
+    shown = shown or {}
     raw, read = f.col("value"), f.col(READ)
     schema = ", ".join(f"{_quoted(column.name)} {_read_type(column.data_type)}" for column in columns)
     # The text is a column of its own: what from_json is given is interpreted for each record, a column is compiled.
@@ -102,16 +108,20 @@ def read_json(records: StepsT, columns: Sequence[ColumnDefinition], rules: Value
         f.lit(None).cast("string").alias(FAULT),
     )
     row_type = ", ".join(f"{_quoted(column.name)}: {spark_type(column.data_type)}" for column in columns)
-    slow = let(f.col(_TEXT), lambda text: _read_texts(raw, text, columns, rules))
+    slow = let(f.col(_TEXT), lambda text: _read_texts(raw, text, columns, rules, shown))
     slow = slow.cast(f"STRUCT<{row_type}, {FAULT}: STRING>")
     is_exact = f.coalesce(_is_exact(raw, read, values, columns, rules), f.lit(False))
     return records.withColumn(ROW, once(f.when(is_exact, fast).otherwise(slow))), f.col(ROW)[FAULT]
 
 
 def read_csv(
-    records: StepsT, columns: Sequence[ColumnDefinition], separator: str, widths: Iterable[int] = ()
+    records: StepsT,
+    columns: Sequence[ColumnDefinition],
+    separator: str,
+    widths: Sequence[int] = (),
+    shown: Mapping[str, str] | None = None,
 ) -> tuple[StepsT, Column]:
-    """The records with their rows, and why one has none.
+    """The records with their rows, and why one has none; ``shown`` as :func:`read_json` has it.
 
     A record that does not have all columns may have the first so many, as ``widths`` has it; the others are NULL.
     """
@@ -136,7 +146,9 @@ def read_csv(
     )
     rules = ValueRules(bytes_as="utf8")
     values = [value_of(row[column.name], column.data_type, rules).alias(column.name) for column in columns]
-    misfits = [misfit(column, row[column.name], f.col(ROW)[column.name]) for column in columns]
+    misfits = [
+        misfit(column, row[column.name], f.col(ROW)[column.name], (shown or {}).get(column.name)) for column in columns
+    ]
     return records.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
 
 
@@ -310,7 +322,9 @@ def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     return has_escape | text.rlike(f'"{other}(?!(?:{either})")(?{flags}:{either})"{_SPACE}:')
 
 
-def _read_texts(raw: Column, text: Column, columns: Sequence[ColumnDefinition], rules: ValueRules) -> Column:
+def _read_texts(
+    raw: Column, text: Column, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str]
+) -> Column:
     """The row of a record whose values are read as text, with why it has none."""
     names = [column.name for column in columns]
 
@@ -318,7 +332,10 @@ def _read_texts(raw: Column, text: Column, columns: Sequence[ColumnDefinition], 
         bare = prepared(text, column.data_type)
         return let(
             value_of(bare, column.data_type, rules),
-            lambda made: f.struct(made.alias("value"), misfit(column, without_marks(text), made).alias("fault")),
+            lambda made: f.struct(
+                made.alias("value"),
+                misfit(column, without_marks(text), made, shown.get(column.name)).alias("fault"),
+            ),
         )
 
     def row(fields: Column) -> Column:

@@ -115,10 +115,15 @@ def value_of(
             return numbers.decimal(text, *precision)
 
 
-def misfit(column: ColumnDefinition, text: Column, value: Column) -> Column:
-    """Why a text that was written is no value of a column; NULL where it is one, or nothing was written."""
+def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | None = None) -> Column:
+    """Why a text that was written is no value of a column; NULL where it is one, or nothing was written.
+
+    ``shown`` is the name that the column goes by where that is not the one of the field it is read from.
+    """
     kind = canonical_type(column.data_type)
-    says = f.concat(f.lit(f'column "{column.name}": '), f.substring(text, 1, 60), f.lit(f" is not of type {kind}"))
+    says = f.concat(
+        f.lit(f'column "{shown or column.name}": '), f.substring(text, 1, 60), f.lit(f" is not of type {kind}")
+    )
     return f.when(text.isNotNull() & value.isNull(), says)
 
 

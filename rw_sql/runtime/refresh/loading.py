@@ -161,12 +161,12 @@ def _decoded(
     """The rows of lines of text, as a source's records are decoded; a line that has none fails the reading."""
     given = {each.key: option_text(each.value) for each in clause.options}
     fields = [replace(column, name=field_of(column), field=None) for column in columns]
-    names = [field.name for field in fields]
+    names, shown = [field.name for field in fields], {field_of(column): column.name for column in columns}
     lines = reader.read_lines(spark, options, names, encode=clause.encode, encode_options=given)
     if clause.encode == "JSON":
-        read, error = read_json(lines, fields, json_rules(given))
+        read, error = read_json(lines, fields, json_rules(given), shown)
     else:
-        read, error = read_csv(lines, fields, encode_value("PLAIN", "CSV", given, DELIMITER))
+        read, error = read_csv(lines, fields, encode_value("PLAIN", "CSV", given, DELIMITER), shown=shown)
     says = f.concat_ws("", f.col(SPLIT), f.lit(", byte "), f.col(OFFSET), f.lit(": "), error)
     row = f.when(error.isNull(), f.col(ROW)).otherwise(f.raise_error(says))
     return read.select(once(row).alias(ROW)).select(*(f.col(ROW)[name].alias(name) for name in names))
