@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
     from rw_sql.plan.desired import KeyedRows
 
@@ -73,3 +74,22 @@ def order(frame: DataFrame) -> list[str]:
 
 def visible(frame: DataFrame) -> list[str]:
     return [f"`{name}`" for name in frame.columns if name not in (*ORDER, OP, UNCHANGED)]
+
+
+def nullable(kind: DataType) -> DataType:
+    """The type of records' rows as rows of a table have it: with all its parts NULL or not.
+
+    Spark knows that a column with a default is never NULL, the table's rows say nothing of that, and Spark casts no
+    value that may be NULL to a type that may not.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    match kind:
+        case StructType():
+            return StructType([StructField(field.name, nullable(field.dataType)) for field in kind.fields])
+        case ArrayType():
+            return ArrayType(nullable(kind.elementType))
+        case MapType():
+            return MapType(kind.keyType, nullable(kind.valueType))
+        case _:
+            return kind

@@ -15,7 +15,7 @@ from rw_sql.metastore.records import OVERWRITE
 from rw_sql.runtime.output import LARGE_ROWS
 from rw_sql.runtime.row_counts import RowCount, exactly
 from rw_sql.runtime.views.inputs import as_in_files
-from rw_sql.runtime.views.key_records import UNCHANGED, is_kept, later, order, then_of, visible
+from rw_sql.runtime.views.key_records import UNCHANGED, is_kept, later, nullable, order, then_of, visible
 from rw_sql.runtime.views.recomputed import exact_text, write_changes
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
@@ -139,7 +139,7 @@ def settled(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame:
     )
     met = events.join(there, same, "left")
     kind = cast("StructType", cast("ArrayType", events.schema[_EVENTS].dataType).elementType)
-    row = cast("StructType", kind["row"].dataType)
+    row = cast("StructType", nullable(kind["row"].dataType))
 
     def step(known: Column, record: Column) -> Column:
         given = filled(record.getField("row"), known, record.getField("unchanged"), row, rows)

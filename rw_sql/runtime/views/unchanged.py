@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import MapType, StringType, StructType
 
 from rw_sql.metastore.records import IF_NOT_NULL
 from rw_sql.plan.definitions import unchanged_path
@@ -24,6 +24,7 @@ from rw_sql.runtime.views.key_records import (
     UNKNOWN,
     is_kept,
     later,
+    nullable,
     order,
     then_of,
     visible,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import ArrayType, DataType
 
     from rw_sql.plan.desired import KeyedRows, ViewSpec
 
@@ -164,8 +165,7 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
     )
     by_group = grouped(events).groupBy(_GROUP).agg(f.collect_list(event).alias(_EVENTS))
     one_event = cast("StructType", cast("ArrayType", by_group.schema[_EVENTS].dataType).elementType)
-    # Spark knows that a column with a default is never NULL; the table's rows say nothing of that.
-    row = cast("StructType", _nullable(one_event["row"].dataType))
+    row = cast("StructType", nullable(one_event["row"].dataType))
     state = MapType(StringType(), row)
     there = grouped(own.select(key.alias(_KEY), f.struct(*columns).alias("row"))).join(
         by_group.select(_GROUP), _GROUP, "left_semi"
@@ -193,19 +193,6 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
     return changed.select(f.coalesce(_NEW, _OLD).alias("row"), f.col(_NEW).isNotNull().alias(KEEP)).select(
         "row.*", KEEP
     )
-
-
-def _nullable(kind: DataType) -> DataType:
-    """A type all of whose parts may be NULL: Spark casts no value that may be NULL to a type that may not."""
-    match kind:
-        case StructType():
-            return StructType([StructField(field.name, _nullable(field.dataType)) for field in kind.fields])
-        case ArrayType():
-            return ArrayType(_nullable(kind.elementType))
-        case MapType():
-            return MapType(kind.keyType, _nullable(kind.valueType))
-        case _:
-            return kind
 
 
 def exact_text_of(names: Sequence[str]) -> Column:
