@@ -364,5 +364,6 @@ def _no_object(raw: Column) -> Column:
         f.when(raw.isNull(), f.lit(NO_VALUE))
         .when(~is_text(raw), not_text(raw))
         .when(let(read, lambda found: found.isNotNull() & found[CORRUPT].isNull()), f.lit(GOES_ON))
-        .otherwise(f.lit("the value is not a JSON object"))
+        .when(f.trim(characters(raw)) == "", f.lit("the value is not JSON"))
+        .otherwise(f.lit("the value is not JSON of the declared columns"))
     )
