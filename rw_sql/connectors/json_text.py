@@ -49,12 +49,14 @@ GOES_ON = "the value goes on behind its JSON object"
 
 _MARK = f"{SECRET}n"
 _PART = f"{SECRET}part"
-_SPACE = r"[ \t\r\n]*+"
+SPACE = r"[ \t\r\n]*+"
+"""A pattern of the white space that JSON has between its parts."""
+
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?(?:[eE][+-]?[0-9]++)?"
 # Whatever quantifies a group is possessive: Java's matcher goes by recursion through any other, and a long text would
 # need more stack than a thread has.
-_UNMARKED = rf'\G((?:[^"\-0-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)({_NUMBER})(?={_SPACE}[,}}\]])'
-_CHANGING = rf"[:\[,]{_SPACE}(?:-?[0-9]++[.eE]|-0|-?[0-9]{{999}})"
+_UNMARKED = rf'\G((?:[^"\-0-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)({_NUMBER})(?={SPACE}[,}}\]])'
+_CHANGING = rf"[:\[,]{SPACE}(?:-?[0-9]++[.eE]|-0|-?[0-9]{{999}})"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!\\u[dD][89abAB][0-9a-fA-F]{{2}}){_LOW})"
 
@@ -83,8 +85,8 @@ def with_end(raw: Column) -> Column:
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(f",{member}".encode()))
     return (
         f.when(f.startswith(text, f.lit('{"')) & f.endswith(text, f.lit("}")), characters(cut))
-        .when(text.rlike(rf"\A{_SPACE}\{{{_SPACE}\}}{_SPACE}\z"), f.lit("{" + member))
-        .otherwise(f.regexp_replace(text, rf"\}}{_SPACE}\z", f",{member}"))
+        .when(text.rlike(rf"\A{SPACE}\{{{SPACE}\}}{SPACE}\z"), f.lit("{" + member))
+        .otherwise(f.regexp_replace(text, rf"\}}{SPACE}\z", f",{member}"))
     )
 
 

@@ -20,6 +20,7 @@ from rw_sql.connectors.json_text import (
     GOES_ON,
     NO_VALUE,
     OPTIONS,
+    SPACE,
     all_members,
     characters,
     exact,
@@ -37,6 +38,7 @@ from rw_sql.connectors.json_text import (
     without_marks,
 )
 from rw_sql.runtime.change_formats import moments, numbers
+from rw_sql.runtime.change_formats.rows import ROW
 from rw_sql.runtime.change_formats.values import (
     FLOATING,
     TEMPORAL,
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, DataType
 
 READ = "_rw_read"
-ROW = "_rw_row"
 FAULT = "_rw_fault"
 _TEXT, _COUNTS, _VALUES = "_rw_text", "_rw_counts", "_rw_values"
 
@@ -70,8 +71,7 @@ _AS_TEXT = (*TEMPORAL, "BYTEA")
 _CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|^0$"
 """How Spark writes a number of another spelling into a text."""
 
-_SPACE = r"[ \t\r\n]*+"
-_ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{_SPACE}:'
+_ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 
 
 def read_json(
@@ -319,7 +319,7 @@ def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     # Most names have small letters alone. Where the columns' do too, that is enough to pass one over.
     other = '(?=[a-z0-9_]*+[^a-z0-9_"])' if all(re.fullmatch("[a-z0-9_]+", name) for name in names) else ""
     has_escape = f.contains(text, f.lit("\\")) & text.rlike(_ESCAPED_NAME)
-    return has_escape | text.rlike(f'"{other}(?!(?:{either})")(?{flags}:{either})"{_SPACE}:')
+    return has_escape | text.rlike(f'"{other}(?!(?:{either})")(?{flags}:{either})"{SPACE}:')
 
 
 def _read_texts(

@@ -21,8 +21,9 @@ from rw_sql.connectors.formats import DELIMITER, encode_value
 from rw_sql.connectors.json_text import once
 from rw_sql.plan.definitions import field_of, option_text, table_definition
 from rw_sql.runtime.background import run_in_background
+from rw_sql.runtime.change_formats.rows import ROW
 from rw_sql.runtime.decode import OFFSET, SPLIT, json_rules
-from rw_sql.runtime.plain_values import ROW, read_csv, read_json
+from rw_sql.runtime.plain_values import read_csv, read_json
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.runtime.shared_folder import require_shared
 from rw_sql.syntax import canonical_type, spark_type
