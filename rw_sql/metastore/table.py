@@ -265,7 +265,7 @@ class StoredTable:
         """Removes replaced files, compacts or folds the rest, checkpoints, cleans the log.
 
         ``fold`` gets all rows and returns those to keep, or None where folding is not worth it; ``replace`` does the
-        same of the handle, for who knows the rows without reading them. Losing to another
+        same of the handle, for a caller that has the rows already. Losing to another
         process leaves the work to the next turn. Files replaced in one turn are removed in the next one, so that a
         reader of an older version has that long to finish; files of commits that never came are removed after a day.
         """

@@ -55,7 +55,7 @@ _WHOLE_BECAUSE = {
 class Maintained:
     """A view's schema, its keys and how it is maintained; or why it cannot be: ``refused``.
 
-    ``notice`` is what its maker is told.
+    ``notice`` is the notice that CREATE returns.
     """
 
     schema: str = ""

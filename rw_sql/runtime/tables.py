@@ -65,7 +65,7 @@ _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")
 """The name of a file of rows that a reader did not find, whatever the file system says of it."""
 
 _MOST_COMMITS = 1_000
-"""How far back it is looked for who wrote such a file."""
+"""How many versions back the commit that wrote such a file is searched for."""
 
 
 def with_way_out(

@@ -81,7 +81,7 @@ def completed(after: Column, before: Column, placeholder: Placeholder) -> Column
 
 
 def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, list[tuple[str, Column]]]:
-    """A column's text as far as it is told, and each path of the column with whether that did not change."""
+    """A column's text without the placeholder, and for each path of the column whether its value did not change."""
     path = (column.name,)
     marks = _marks(path, text, column.data_type, placeholder)
     known = text

@@ -22,7 +22,7 @@ DELETE = -1
 ORDER = (RUN, BATCH, SPLIT, OFFSET)
 """By these the rows of a log are in the order in which they came: commit by commit, and within one by split and offset.
 
-A log of before it told its batches has no second of these in its tables' queries.
+Logs of older versions have no batch: the queries of their tables order by the other three.
 """
 
 
