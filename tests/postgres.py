@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -138,11 +139,21 @@ def postgres() -> Iterator[PostgresInfo]:
             _wait_until_it_answers(info, server, home / "log")
             yield info
         finally:
-            server.terminate()
-            server.wait(30)
+            _end(server)
             log.close()
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """Ends the server whoever is still connected. SIGTERM would wait for each client to go, and a JVM that keeps a
+    connection open goes later. Its data is thrown away, so one that is slow to end is killed."""
+    server.send_signal(signal.SIGINT)
+    try:
+        server.wait(30)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def _wait_until_it_answers(info: PostgresInfo, server: subprocess.Popen[bytes], log: Path) -> None:

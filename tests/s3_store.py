@@ -24,6 +24,7 @@ import pytest
 import s3fs
 
 from rw_sql.session import DELTA_PACKAGE
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -147,7 +148,7 @@ class S3Store:
         """Ends the server."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(LAST_RESORT_SECONDS)
 
 
 def unconditional_commits(requests: Iterable[Request]) -> list[str]:

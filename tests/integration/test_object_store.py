@@ -19,6 +19,7 @@ from rw_sql.runtime.output import JobOutput
 from rw_sql.runtime.storage import Warehouse
 from tests.integration.attached import wait_until
 from tests.s3_store import unconditional_commits
+from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ class Child:
     def kill(self) -> None:
         """SIGKILL; its JVM ends with it, a moment later."""
         self._process.kill()
-        self._process.wait(60)
+        self._process.wait(LAST_RESORT_SECONDS)
 
     def path(self, table: str) -> str:
         return f"{self.warehouse.uri}/{table}"
@@ -101,7 +102,7 @@ class Child:
         if self._process.poll() is None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            assert self._process.wait(60) == 0
+            assert self._process.wait(LAST_RESORT_SECONDS) == 0
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +198,10 @@ def test_a_commit_that_was_on_its_way_takes_no_ones_place(child: Child, do: str,
 
 
 def test_every_commit_is_a_conditional_write(child: Child) -> None:
+    """Those of the tests before it in this process too, where they ran."""
+    child.make("conditional")
+    child.do("append", "conditional", *some(1, 2), batch=0)
+    child.do("merge", "conditional", *some(2, 3, value="b"), batch=1, keys=["k"])
     requests = child.store.requests()
     assert any(request.is_commit for request in requests)
     assert unconditional_commits(requests) == []
