@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
+DOCS := $(VENV)/.docs
 
 # Each worker has a Spark session and a broker of its own, and needs one core and 3 GiB.
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-busy check format bench bench-quick proof clean
+.PHONY: help setup demo test test-busy check format docs bench bench-quick proof clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,6 +62,14 @@ format: setup ## rewrite the code as check wants it
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+$(DOCS): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $@
+
+# Needs no network; a reader's browser fetches what draws the pictures, as mkdocs-material does by itself.
+docs: $(DOCS) ## the documentation's site into site/; a link that leads nowhere fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 bench: setup ## every benchmark against its peer; writes bench/results.json and docs/benchmarks.md
 	$(BIN)/python -m bench
 
@@ -71,5 +80,5 @@ proof: setup $(JARS) ## the long proofs, each resumable; writes docs/proof/
 	$(BIN)/python -m proof --workers $(TEST_WORKERS)
 
 clean: ## remove what the targets above made, but not .venv
-	rm -rf .demo .mypy_cache .ruff_cache .pytest_cache .import_linter_cache bench/.work proof/.work
+	rm -rf .demo site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache bench/.work proof/.work
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""``python -m bench.slopes``: what grows with splits and sources, at three sizes each, for docs/scale.md. No Spark."""
+"""``python -m bench.slopes``: what grows with splits and sources, measured for docs/explanation/scale.md."""
 
 from __future__ import annotations
 

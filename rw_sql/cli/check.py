@@ -98,7 +98,7 @@ def run_check(paths: list[str], *, output: str = "text") -> int:
 def check_command(
     files: Annotated[list[str], typer.Argument(metavar="FILES|-", help="SQL files; - is standard input.")],
     output: Annotated[
-        str, typer.Option("--format", metavar="text|json", help="Errors as text, or one JSON object a statement.")
+        str, typer.Option("--format", metavar="text|json", help="Errors as text, or one JSON object per statement.")
     ] = "text",
 ) -> None:
     """Check the statements of SQL files; exit 1 on any error. Needs no Spark and no Java."""

@@ -10,7 +10,7 @@ from rw_sql.errors import INVALID_OPTION, SqlError
 
 checkpoint_app = typer.Typer(
     no_args_is_help=True,
-    help="Look at, export and rewrite the offsets of Structured Streaming jobs made without rw_sql. No Spark needed.",
+    help="Show, export and rewrite the offsets of Structured Streaming jobs made without rw_sql. No Spark needed.",
 )
 
 _Path = Annotated[str, typer.Argument(metavar="PATH", help="The job's checkpointLocation: a folder or a URI.")]
@@ -30,13 +30,15 @@ _Table = Annotated[
     list[str] | None,
     typer.Option("--table", metavar="PATH", help="A Delta table that the job reads, to check versions against."),
 ]
-_Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Say that the job is stopped, on every machine.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Go ahead without a question.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done and change nothing.")]
+_Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that the job is stopped on every machine.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Confirm without asking.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the preview and change nothing.")]
 _ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the SQL statement of this command and do nothing.")]
 _Watch = Annotated[
     str | None,
-    typer.Option("--watch", metavar="10s", help="How long the files must stand still first. 3s by default."),
+    typer.Option(
+        "--watch", metavar="10s", help="How long the files must not change before the rewrite. 3s by default."
+    ),
 ]
 
 
@@ -50,7 +52,7 @@ def show(
     output: _Output = "table",
     show_sql: _ShowSql = False,
 ) -> None:
-    """Where each source of the job stands: its newest committed batch, positions, watermark, state."""
+    """Show the newest committed batch, positions, watermark and stateful operators."""
     from rw_sql.cli.checkpoint_run import Upstreams, show_checkpoint
 
     upstreams = Upstreams.of(bootstrap, property, secret, table)
@@ -61,12 +63,14 @@ def show(
 def export(
     path: _Path,
     form: Annotated[
-        str, typer.Option("--form", metavar="map|spark|connect|csv|rpk", help="Whose form the offsets are written in.")
+        str, typer.Option("--form", metavar="map|spark|connect|csv|rpk", help="The form of the offsets.")
     ] = "map",
     group: Annotated[str | None, typer.Option("--group", help="The consumer group to name in the form csv.")] = None,
-    file: Annotated[str | None, typer.Option("--file", "-f", help="Write them to a file, not to the terminal.")] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="The file to write; standard output by default.")
+    ] = None,
 ) -> None:
-    """The job's positions as a text: of ours, or as other tools take it (spark: for startingOffsets)."""
+    """Print the job's positions, in rw_sql's form or another tool's (spark: for startingOffsets)."""
     from rw_sql.cli.checkpoint_run import export_checkpoint
 
     export_checkpoint(path, form=form, group=group, file=file)
@@ -77,35 +81,35 @@ def set_offsets(
     path: _Path,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="SPLIT=N", help="The next to read in one split: orders:0=42, version=7."),
+        typer.Option("--set", metavar="SPLIT=N", help="The next position of one split: orders:0=42, version=7."),
     ] = None,
     file: Annotated[
         str | None, typer.Option("--file", "-f", metavar="FILE", help="Offsets from a file, in any known form.")
     ] = None,
     from_group: Annotated[str | None, typer.Option("--from-group", help="A consumer group's offsets.")] = None,
     from_checkpoint: Annotated[
-        str | None, typer.Option("--from-checkpoint", metavar="PATH", help="Where another checkpoint stands.")
+        str | None, typer.Option("--from-checkpoint", metavar="PATH", help="The positions of another checkpoint.")
     ] = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record that is still there.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="The end, at this moment.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record that still exists.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="The present end.")] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", help="The same position in every split.")] = None,
     to_timestamp: Annotated[
         str | None, typer.Option("--to-timestamp", help="The first record at or after a time: '2026-01-31 08:00:00Z'.")
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="±N", help="Relative to where each split stands.")
+        int | None, typer.Option("--shift-by", metavar="±N", help="Relative to the position of each split.")
     ] = None,
     back_by: Annotated[
-        str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record of that last while.")
+        str | None, typer.Option("--back-by", metavar="'2 hours'", help="Start at records this long ago.")
     ] = None,
     split: Annotated[
         list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; may be repeated.")
     ] = None,
     allow: Annotated[
-        str, typer.Option("--allow", metavar="gaps,duplicates,clamp", help="What is accepted beforehand.")
+        str, typer.Option("--allow", metavar="gaps,duplicates,clamp", help="Predicted loss to accept.")
     ] = "",
     last_seen: Annotated[
-        bool, typer.Option("--last-seen", help="The offsets given are of the last record read, not the next.")
+        bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")
     ] = False,
     exactly: Annotated[
         bool, typer.Option("--exactly", help="Forget every other partition: for a job that moves to another topic.")
@@ -114,16 +118,18 @@ def set_offsets(
     property: _Property = None,
     secret: _Secret = None,
     table: _Table = None,
-    no_validate: Annotated[bool, typer.Option("--no-validate", help="Write what nobody checks.")] = False,
+    no_validate: Annotated[
+        bool, typer.Option("--no-validate", help="Skip checking offsets against the upstream.")
+    ] = False,
     watch: _Watch = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Kept with the backup.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Stored with the backup.")] = None,
     assume_stopped: _Stopped = False,
     yes: _Yes = False,
     dry_run: _DryRun = False,
     show_sql: _ShowSql = False,
     output: _Output = "table",
 ) -> None:
-    """Rewrite where a stopped job goes on from. Its state is kept, and so is a backup: undo takes it back."""
+    """Rewrite the positions of a stopped job. Its state and a backup are kept; undo restores the backup."""
     from rw_sql.cli.checkpoint_run import Upstreams, move_checkpoint, statement_of, target_of
 
     target = target_of(
@@ -166,7 +172,7 @@ def undo(
     dry_run: _DryRun = False,
     output: _Output = "table",
 ) -> None:
-    """Put back what the newest rewrite replaced, for a job that was not started since."""
+    """Restore what the newest rewrite replaced, unless the job was started since."""
     from rw_sql.cli.checkpoint_run import undo_checkpoint
 
     undo_checkpoint(

@@ -31,7 +31,7 @@ dev_app.add_typer(kafka_app, name="kafka")
 _Folder = Annotated[Path, typer.Option("--folder", "-f", help="Where the broker keeps its data.")]
 _Broker = Annotated[
     str | None,
-    typer.Option("--broker", "-b", metavar="HOST:PORT", help="The broker to ask; by default the folder's."),
+    typer.Option("--broker", "-b", metavar="HOST:PORT", help="The broker's address; by default that of the folder."),
 ]
 
 
@@ -58,7 +58,7 @@ def start(
 
 @kafka_app.command()
 def stop(folder: _Folder = Path(DEFAULT_FOLDER)) -> None:
-    """Stop the broker of a folder and wait until it is gone. Its data stay."""
+    """Stop the broker of a folder and wait until it has ended. Its data stay."""
     from rw_sql.cli.kafka_broker import stop_broker
 
     typer.echo("stopped" if stop_broker(folder) else "no broker was running")
@@ -71,13 +71,13 @@ def topics(
     create: Annotated[str | None, typer.Option("--create", metavar="TOPIC", help="Make a topic.")] = None,
     delete: Annotated[str | None, typer.Option("--delete", metavar="TOPIC", help="Delete a topic.")] = None,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="Of a topic to make; more than it has let it grow.")
+        int, typer.Option("--partitions", min=1, help="Partitions of the new topic, or of the grown one.")
     ] = 1,
     grow: Annotated[
         str | None, typer.Option("--grow", metavar="TOPIC", help="Add partitions up to --partitions.")
     ] = None,
 ) -> None:
-    """List the topics; make, grow or delete one before."""
+    """List the topics, after creating, growing or deleting one."""
     from rw_sql.cli import kafka_topics
 
     at = _bootstrap(folder, broker)
@@ -97,7 +97,7 @@ def topics(
 @kafka_app.command()
 def produce(
     topic: Annotated[str, typer.Argument(help="The topic to write to.")],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="One record a line; - reads standard input.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="One record per line; - reads standard input.")] = "-",
     folder: _Folder = Path(DEFAULT_FOLDER),
     broker: _Broker = None,
     key: Annotated[
@@ -112,7 +112,8 @@ def produce(
         ),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--create", metavar="N", min=1, help="Make the topic with N partitions if it is new.")
+        int | None,
+        typer.Option("--create", metavar="N", min=1, help="Create the topic with N partitions if it does not exist."),
     ] = None,
 ) -> None:
     """Put the lines of a file into a topic, one record each, as they are written.

@@ -18,7 +18,7 @@ _WAREHOUSE = typer.Option(
     "-w",
     metavar="PATH",
     envvar="RW_SQL_WAREHOUSE",
-    help="Where tables and metadata live: a folder or a URI. ./rw_warehouse by default.",
+    help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
 )
 _Warehouse = Annotated[str | None, _WAREHOUSE]
 
@@ -66,12 +66,15 @@ def root(
 def run(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A file of SQL statements; - reads standard input.")],
     warehouse: _Warehouse = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Confirm what is unsafe, as far as ALLOW names it.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Confirm unsafe statements without asking; predicted loss must be listed in ALLOW."),
+    ] = False,
     confirm: Annotated[
         list[str] | None,
-        typer.Option("--confirm", metavar="TOKEN", help="Confirm the one request that was refused with this token."),
+        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused with this token."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, not the statements.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results without the statements.")] = False,
 ) -> None:
     """Run a script's statements one by one; stop at the first error."""
     from rw_sql.cli.run import run_file
@@ -81,7 +84,7 @@ def run(
 
 @app.command()
 def shell(warehouse: _Warehouse = None) -> None:
-    """Type statements and see their results."""
+    """Run statements interactively."""
     from rw_sql.cli.shell import run_shell
 
     run_shell(warehouse=warehouse)
@@ -91,10 +94,10 @@ def shell(warehouse: _Warehouse = None) -> None:
 def serve(
     warehouse: _Warehouse = None,
     metrics: Annotated[
-        str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics there.")
+        str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,
 ) -> None:
-    """Own a warehouse and run its jobs until SIGTERM or Ctrl-C."""
+    """Run the jobs of a warehouse until SIGTERM or Ctrl-C."""
     from rw_sql.cli.serve import serve_until_told
 
     serve_until_told(warehouse=warehouse, metrics=metrics)

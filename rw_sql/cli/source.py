@@ -19,7 +19,7 @@ from rw_sql.cli.source_statements import (
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
-source_app = typer.Typer(no_args_is_help=True, help="Look at sources and move them; every command is one statement.")
+source_app = typer.Typer(no_args_is_help=True, help="Show and move sources; every command is one statement.")
 
 _Source = Annotated[str, typer.Option("--source", "-s", metavar="NAME", help="The source's name.")]
 _Warehouse = Annotated[
@@ -30,11 +30,9 @@ _Warehouse = Annotated[
 ]
 _Output = Annotated[str, typer.Option("--output", "-o", metavar="FORM", help="table or json.")]
 _ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
-_Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Kept in the log of operations.")]
-_Yes = Annotated[
-    bool, typer.Option("--yes", help="Go ahead without asking, as far as --allow names what is repeated or left out.")
-]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
+_Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Stored with the operation.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Confirm without asking; predicted loss must be listed in --allow.")]
 _Confirm = Annotated[
     list[str] | None, typer.Option("--confirm", metavar="TOKEN", help="Confirm the request refused with this token.")
 ]
@@ -42,7 +40,7 @@ _AllowRows = Annotated[
     list[str] | None, typer.Option("--allow", metavar="WORD", help="gaps or duplicates; may be repeated.")
 ]
 _Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; repeatable.")]
-_SkipValidate = Annotated[bool, typer.Option("--skip-validate", help="Do it although the upstream does not answer.")]
+_SkipValidate = Annotated[bool, typer.Option("--skip-validate", help="Skip the check against the upstream.")]
 
 
 def _run(
@@ -83,7 +81,7 @@ def list_sources(
 
 @source_app.command()
 def show(source: _Source, warehouse: _Warehouse = None, output: _Output = "table", show_sql: _ShowSql = False) -> None:
-    """SHOW SOURCE SPLITS: where each split stands."""
+    """SHOW SOURCE SPLITS: the position of each split."""
     from rw_sql.syntax.statements import ShowSourceSplits
 
     _run(ShowSourceSplits(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)
@@ -128,7 +126,7 @@ def alter(
     secrets: Annotated[
         list[str] | None, typer.Option("--set-secret", metavar="KEY=SECRET", help="A property, by a secret's name.")
     ] = None,
-    unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="A property to take away.")] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="A property to remove.")] = None,
     allow: _AllowRows = None,
     skip_validate: _SkipValidate = False,
     reason: _Reason = None,
@@ -165,9 +163,9 @@ def reset_splits(
     source: _Source,
     split: _Splits = None,
     forget_offsets: Annotated[
-        bool, typer.Option("--forget-offsets", help="Also splits that still exist begin anew.")
+        bool, typer.Option("--forget-offsets", help="Forget the positions of splits that still exist, too.")
     ] = False,
-    no_rediscover: Annotated[bool, typer.Option("--no-rediscover", help="Leave the splits unknown.")] = False,
+    no_rediscover: Annotated[bool, typer.Option("--no-rediscover", help="Do not discover splits now.")] = False,
     allow: _AllowRows = None,
     skip_validate: _SkipValidate = False,
     reason: _Reason = None,
@@ -214,8 +212,11 @@ def inject_offsets(
     to: Annotated[str | None, typer.Option("--to", metavar="WHERE", help="earliest or latest.")] = None,
     to_offset: Annotated[int | None, typer.Option("--to-offset", help="The same offset in every split.")] = None,
     to_timestamp: Annotated[str | None, typer.Option("--to-timestamp", help="A time with its zone.")] = None,
-    shift: Annotated[int | None, typer.Option("--shift", help="So many records on, or back.")] = None,
-    back_by: Annotated[str | None, typer.Option("--back-by", metavar="INTERVAL", help="So long ago.")] = None,
+    shift: Annotated[int | None, typer.Option("--shift", help="That many records forward, or back.")] = None,
+    back_by: Annotated[
+        str | None,
+        typer.Option("--back-by", metavar="INTERVAL", help="The first record at or after now minus this time."),
+    ] = None,
     split: _Splits = None,
     allow: Annotated[
         list[str] | None, typer.Option("--allow", metavar="WORD", help="gaps, duplicates or clamp; may be repeated.")
@@ -230,7 +231,7 @@ def inject_offsets(
     output: _Output = "table",
     show_sql: _ShowSql = False,
 ) -> None:
-    """INJECT SOURCE OFFSETS, from exactly one of the places below."""
+    """INJECT SOURCE OFFSETS, with exactly one of the targets below."""
     words = TargetWords(
         settings=settings or (),
         file=file,
@@ -261,15 +262,17 @@ def inject_offsets(
 def export_offsets(
     source: _Source,
     form: Annotated[str, typer.Option("--form", help="map, connect, csv, rpk or spark.")] = "map",
-    group: Annotated[str | None, typer.Option("--group", help="The first of four columns of csv.")] = None,
-    file: Annotated[str | None, typer.Option("--file", "-f", help="Where to; standard output by default.")] = None,
+    group: Annotated[str | None, typer.Option("--group", help="The consumer group in the first column of csv.")] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="The file to write; standard output by default.")
+    ] = None,
     fragment: Annotated[
-        str | None, typer.Option("--fragment", help="Which reader's, of a source that is not shared: mv-9:7.")
+        str | None, typer.Option("--fragment", help="The reader, if the source is not shared: mv-9:7.")
     ] = None,
     warehouse: _Warehouse = None,
     show_sql: _ShowSql = False,
 ) -> None:
-    """The next offsets of SHOW SOURCE SPLITS, as another tool takes them."""
+    """Print the offsets of SHOW SOURCE SPLITS in another tool's form."""
     from rw_sql.cli.source_run import export
 
     export(
@@ -313,7 +316,7 @@ def undo(
 def continuity(
     source: _Source, warehouse: _Warehouse = None, output: _Output = "table", show_sql: _ShowSql = False
 ) -> None:
-    """SHOW SOURCE CONTINUITY: what was predicted, and what came."""
+    """SHOW SOURCE CONTINUITY: the prediction compared with what happened."""
     from rw_sql.syntax.statements import ShowSourceContinuity
 
     _run(ShowSourceContinuity(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)

@@ -121,8 +121,8 @@ _SPECS = (
             ),
             EncodeOption(
                 key=PLACEHOLDER,
-                doc="What the connector writes in the place of a value that the database did not give it, since it did "
-                "not change: Debezium's property of this name, with its `hex:` too. The row keeps the value it has.",
+                doc="The text that the connector writes instead of a value that did not change and that the database "
+                "did not provide: Debezium's property of the same name, with `hex:` too. The row keeps its value.",
                 default="__debezium_unavailable_value",
                 is_text=True,
             ),

@@ -42,22 +42,22 @@ def page(spec: ConnectorSpec) -> str:
 
 
 _OPTIONS = (
-    "Every option can be changed by `ALTER SOURCE … UNSAFE SET`, `connector` excepted. Those marked *safe* neither "
-    "move the source to another upstream nor touch its positions: `ALTER SOURCE … CONNECTOR WITH (…)` changes them "
-    "without a question. Those marked *connection* can stand in a [connection](../connections.md) instead."
+    "`ALTER SOURCE … UNSAFE SET` changes every option except `connector`. Options marked *safe* neither move the "
+    "source to another upstream nor touch its positions: `ALTER SOURCE … CONNECTOR WITH (…)` changes them without a "
+    "confirmation. Options marked *connection* may be set by a [connection](../reference/connections.md) instead."
 )
 _BATCH_OPTIONS = (
-    "Those marked *connection* can stand in a [connection](../connections.md) instead. The table itself takes "
-    "`refresh_mode` and `refresh_interval_sec` besides: see [refreshing tables](../refresh.md)."
+    "Options marked *connection* may be set by a [connection](../reference/connections.md) instead. The table itself "
+    "also takes `refresh_mode` and `refresh_interval_sec`: see [refreshing tables](../reference/refresh.md)."
 )
 
 
 def _readers(spec: ConnectorSpec) -> str:
     if spec.is_batch:
-        return "It is read as a whole when `REFRESH TABLE` asks for it: no source and no view reads it by itself."
+        return "`REFRESH TABLE` reads it as a whole: no source and no view reads it by itself."
     if spec.is_shareable:
         return "One reader serves all materialized views of a source."
-    return "Each reader reads by itself."
+    return "Each materialized view reads the upstream by itself."
 
 
 def _included(spec: ConnectorSpec) -> list[str]:
@@ -78,8 +78,8 @@ def sink_page(spec: ConnectorSpec) -> str:
         spec.notes.strip(),
         *(["## Formats", _table(("FORMAT", "ENCODE"), formats)] if formats else []),
         "## Options",
-        "Those marked *safe* can be changed while the sink runs without writing to another target. What every sink has "
-        "in common stands in [sinks](../sinks.md).",
+        "Options marked *safe* can change while the sink runs, and do not change its target. "
+        "[Sinks](../reference/sinks.md) describes what all sinks have in common.",
         _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -95,10 +95,10 @@ def formats_page() -> str:
     blocks = [
         "<!-- Made from rw_sql/connectors/formats.py by python -m rw_sql.connectors.pages: change that file. -->",
         "# FORMAT and ENCODE",
-        "What the two words mean, and what records come to, stands in [formats](../formats.md). Every pair that is not "
-        "listed is refused when the source or table is made, and so is every option that would not be heeded.",
+        "[Formats](../reference/formats.md) explains both words and how records become rows. `CREATE SOURCE` and "
+        "`CREATE TABLE` refuse every pair that this page does not list, and every option that would have no effect.",
         _table(("FORMAT", "ENCODE", "connectors"), pairs),
-        "## What RisingWave reads and nothing here does",
+        "## Formats of RisingWave that rw_sql does not read",
         _table(
             ("FORMAT", "ENCODE", "instead"),
             [(format, encode, instead_of(format, encode) or "") for format, encode in NOT_HERE],

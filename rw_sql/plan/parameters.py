@@ -75,20 +75,20 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name="enable_unsafe_ops",
             default="false",
-            doc="whether unsafe operations (UNSAFE SET, RESET SOURCE SPLITS, INJECT SOURCE OFFSETS) may run at all",
+            doc="whether unsafe operations (UNSAFE SET, RESET SOURCE SPLITS, INJECT SOURCE OFFSETS) may run",
             read=_boolean,
         ),
         Parameter(
             name="rewind_points",
             default="5",
-            doc="how many rewind points a source keeps, the newest ones; 0 makes none",
+            doc="number of rewind points that a source keeps; 0 makes none",
             read=_count,
         ),
         Parameter(
             name="rewind_point_timeout",
             default="5000ms",
-            doc="how long a source waits before it reads on for its readers to have all that it read before an unsafe "
-            "operation, up to ten times as long while they get on; else the operation has no rewind point",
+            doc="how long a source waits for its readers to catch up before it reads on after an unsafe operation, up "
+            "to ten times as long while they make progress; otherwise the operation has no rewind point",
             read=_seconds,
         ),
     )
@@ -101,8 +101,8 @@ SESSION_PARAMETERS = {
         Parameter(
             name="statement_timeout",
             default="60000ms",
-            doc="how long a statement waits without any progress of the jobs: FLUSH and WAIT give up then; one that "
-            "waits for the jobs' owner stays committed",
+            doc="how long a statement waits without any progress of the jobs: FLUSH and WAIT give up then; a statement "
+            "that waits for the owner of the jobs stays committed",
             read=_seconds,
         ),
         Parameter(
@@ -120,19 +120,19 @@ SESSION_PARAMETERS = {
         Parameter(
             name="background_ddl",
             default="false",
-            doc="whether CREATE MATERIALIZED VIEW returns at once, while what was there before is still being read",
+            doc="whether CREATE MATERIALIZED VIEW returns at once, before its backfill ends",
             read=_boolean,
         ),
         Parameter(
             name="backfill_rate_limit",
             default=NO_LIMIT,
-            doc="records per second that new views read of what was there before, unless their WITH list says it",
+            doc="records per second of a new view's backfill, unless its WITH list sets it; -1 for no limit",
             read=_rate,
         ),
         Parameter(
             name="streaming_use_shared_source",
             default="true",
-            doc="whether a new source has one reader for all its views, unless its property 'shared' says it",
+            doc="whether a new source has one reader for all its views, unless its property 'shared' is set",
             read=_boolean,
         ),
     )

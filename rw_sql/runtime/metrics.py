@@ -35,15 +35,15 @@ logger = logging.getLogger(__name__)
 
 HELP = {
     "rw_sql_unsafe_operations_total": "Unsafe operations, by kind and source.",
-    "rw_sql_injected_split_states_total": "Positions that unsafe operations have set.",
+    "rw_sql_injected_split_states_total": "Positions set by unsafe operations.",
     "rw_sql_source_last_unsafe_operation_timestamp_seconds": "When the newest unsafe operation was committed.",
     "rw_sql_job_lag_records": "Records a source is behind its upstream, rows a view is behind its inputs.",
-    "rw_sql_job_rows_total": "Rows that a job has committed since this process looks.",
-    "rw_sql_decode_errors_total": "Records that did not decode since this process looks.",
-    "rw_sql_sink_rejected_rows_total": "Rows that a sink's target refused and that are in its table of rejected rows.",
+    "rw_sql_job_rows_total": "Rows that a job has committed since this process first read the metrics.",
+    "rw_sql_decode_errors_total": "Records that did not decode since this process first read the metrics.",
+    "rw_sql_sink_rejected_rows_total": "Rows that a sink's target refused, in the sink's table of rejected rows.",
     "rw_sql_job_restarts_total": "Restarts of a job after a failure, in its owner's process.",
-    "rw_sql_job_running": "1 while a job runs, 0 while it does not or is flapping.",
-    "rw_sql_job_flapping": "1 while a job starts and fails again and again, else 0.",
+    "rw_sql_job_running": "1 while a job runs, 0 otherwise, also while it is flapping.",
+    "rw_sql_job_flapping": "1 while a job starts and fails again and again, 0 otherwise.",
 }
 """Every figure there is, with what it says. Names that end in ``_total`` only grow."""
 

@@ -1,4 +1,4 @@
-"""From the records of FORMAT PLAIN to the columns' values, by the one list of ``docs/formats.md``.
+"""From the records of FORMAT PLAIN to the columns' values, by the one list of ``docs/reference/formats.md``.
 
 Spark reads most JSON values as their columns' types, which takes half the time of reading text. Where it may have
 missed something or read another value than the one written, the record is read again as text, by the rules of the

@@ -79,10 +79,11 @@ def language_page() -> str:
     parts = [
         _MADE.format(source="grammar/*.lark"),
         "# The language\n",
-        "Words in capitals are keywords, in any case; quoted signs are themselves; `*` is any number of times. A rule",
-        "that has an empty first line may be left out. Words joined by an underscore (`IF_NOT_EXISTS`) are",
-        "written with blanks. A keyword is one only where it means something: everywhere else it is a name.\n",
-        "| terminal | what it is |",
+        "Words in capitals are keywords, in upper or lower case; quoted characters stand for themselves; `*` means any",
+        "number of repetitions. A rule with an empty first line is optional. Words joined by an underscore",
+        "(`IF_NOT_EXISTS`) are written with spaces. A keyword is reserved only where it has a meaning: elsewhere it is",
+        "a name.\n",
+        "| terminal | meaning |",
         "| --- | --- |",
         *(f"| {name} | {text} |" for name, text in _terminals(head)),
         "",
@@ -111,26 +112,23 @@ def connectors_page() -> str:
     parts = [
         _MADE.format(source="sources/*.toml"),
         "# Connectors\n",
-        "What `WITH (connector = '…', …)` may name. Each has a page with its options, formats and columns.\n",
-        "## Of sources\n",
-        *_connectors_table("what it reads", [file for file in files if file not in sinks]),
+        "The values of `connector` in `WITH (…)`. Each connector has a page with its options, formats and columns.\n",
+        "## Sources\n",
+        *_connectors_table([file for file in files if file not in sinks]),
         "",
-        "## Of sinks\n",
-        *_connectors_table("what it writes", sinks),
+        "## Sinks\n",
+        *_connectors_table(sinks),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _connectors_table(does: str, files: list[str]) -> list[str]:
-    rows = [f"| connector | {does} | formats | options |", "| --- | --- | --- | --- |"]
+def _connectors_table(files: list[str]) -> list[str]:
+    rows = ["| connector | what it does | formats |", "| --- | --- | --- |"]
     for file in files:
         spec = tomllib.loads(read_asset("sources", file))
         formats = "; ".join(f"{f}: {', '.join(encodes)}" for f, encodes in spec.get("formats", {}).items())
-        options = ", ".join(f"`{key}`" for key in spec.get("options", {}))
-        if "connection_of" in spec:
-            options += f", and what a connection of type {spec['connection_of']} takes"
         page = f"sink-{spec['name']}" if file.endswith(_SINK) else spec["name"]
-        rows.append(f"| [{spec['name']}](../connectors/{page}.md) | {spec['doc']} | {formats} | {options} |")
+        rows.append(f"| [{spec['name']}](../connectors/{page}.md) | {spec['doc']} | {formats} |")
     return rows
 
 
@@ -142,8 +140,9 @@ def errors_page() -> str:
     parts = [
         _MADE.format(source="rw_sql/errors.py"),
         "# Error codes\n",
-        "A code never changes its meaning and is never used again. `RW1xx` is syntax, `RW2xx` names and types, `RW3xx`",
-        "refusals, `RW4xx` the upstream and the runtime. SQLSTATE values are PostgreSQL's.\n",
+        "A code never changes its meaning and is never reused. `RW1xx` is syntax, `RW2xx` names and types, `RW3xx`",
+        "refusals, `RW4xx` the upstream and the runtime. SQLSTATE values are PostgreSQL's.",
+        "[Troubleshoot](../how-to/troubleshoot.md) says what helps.\n",
         "| code | SQLSTATE | meaning |",
         "| --- | --- | --- |",
         *(f"| {code.code} | {code.sqlstate} | {code.title} |" for code in known),

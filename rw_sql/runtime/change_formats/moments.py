@@ -1,7 +1,7 @@
 """Dates and times out of their text or number (:func:`count`): exactly, or NULL. Spark expressions only.
 
 Columns hold microseconds of the years 1 to 9999: a finer time, or one of another year, is no value of theirs. What
-each language writes stands in ``docs/formats.md``.
+each language writes stands in ``docs/reference/formats.md``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
 
-This is the one list of what is read, for all formats: ``docs/formats.md``. Where a text does
-not fit its column the value is NULL and the text is not.
+This is the one list of what is read, for all formats: ``docs/reference/formats.md``. Where a text does not fit its
+column the value is NULL, and the text is not.
 """
 
 from __future__ import annotations

@@ -1,0 +1,319 @@
+"""``python -m rw_sql.cli.reference [--check]``: the reference pages of what surrounds the language.
+
+Those are the command line, the Python API, the catalog's tables and views, parameters and metrics. The pages of the
+language are made by ``python -m rw_sql.syntax``, those of connectors by ``python -m rw_sql.connectors.pages``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import parse_one
+from sqlglot.expressions import Query
+from typer.main import get_command
+
+import rw_sql
+from rw_sql.assets import list_assets, read_asset
+from rw_sql.cli.main import app
+from rw_sql.connectors import base, plain, ranged, sink_base, spec
+from rw_sql.plan.parameters import SESSION_PARAMETERS, SYSTEM_PARAMETERS
+from rw_sql.runtime.metrics import HELP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rw_sql.plan.parameters import Parameter
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+
+_MADE = "<!-- Made by python -m rw_sql.cli.reference from {source}: change that. -->\n"
+
+_CONNECTOR_API = (
+    ("Sources", base, ("Connector", "SplitState", "UpstreamSplit", "Upstream", "GroupOffsets")),
+    ("Bases to extend", ranged, ("PythonConnector", "RangedConnector", "Record")),
+    ("What most connectors answer alike", plain, ("PlainConnector",)),
+    ("The TOML file", spec, ("parse_spec",)),
+    ("Sinks", sink_base, ("SinkConnector", "SinkError", "RefusedRowsError", "TargetUnfitError")),
+)
+
+_VIEW_ROWS = {
+    "rw_objects": "object of any kind, its record as JSON",
+    "rw_sources": "source: connector, options, canonical definition, generation",
+    "rw_tables": "table with a connector: definition, id of its source, primary key, conflict behavior",
+    "rw_connections": "connection: type, canonical definition",
+    "rw_secrets": "secret: backend, canonical definition; never a value",
+    "rw_sinks": "sink: connector, type, options, keys, inputs, whether it is paused",
+    "rw_materialized_views": "materialized view: query, inputs, keys, schema",
+    "rw_pauses": "pause of a source; `source_id` is NULL for PAUSE ALL SOURCES",
+    "rw_parameters": "parameter set by ALTER SYSTEM SET",
+    "rw_depend": "dependency: `objid` reads or uses `refobjid`",
+    "rw_fragment_splits": "split that a fragment reads",
+    "rw_source_state": "position that a statement set",
+    "rw_operations": "statement that changed something: images, outcome, the statement that undoes it, what undid it",
+    "rw_event_logs": "event: statements, their outcomes, starts of jobs, recent changes of job state; `info` is JSON",
+    "rw_jobs": "job: state, reason, last error, restarts",
+    "rw_runs": "start of a job",
+    "rw_positions": "position that the shared reader of a source noted",
+    "rw_rewind_points": "unsafe operation that REWIND can return to, or the reason that it cannot",
+    "rw_ddl_progress": "view under construction, or table under refresh, with its progress",
+    "rw_refresh_table_state": "refreshable table: state, times of its refreshes, interval, last failure",
+    "rw_refresh_progress": "key range of the newest refresh of a table: rows that differ, whether it is merged",
+    "rw_lease": "owner of the jobs, once there was one",
+}
+"""What a row of each view stands for. Released files of ``catalog/`` cannot gain a comment, so it is said here."""
+
+
+def pages() -> dict[str, str]:
+    """Each page's name under docs/reference, and its text."""
+    return {
+        "cli.md": cli_page(),
+        "python.md": python_page(),
+        "catalog.md": catalog_page(),
+        "parameters.md": parameters_page(),
+        "metrics.md": metrics_page(),
+    }
+
+
+def cli_page() -> str:
+    """Every command with its arguments and options."""
+    parts = [
+        _MADE.format(source="rw_sql/cli"),
+        "# Command line\n",
+        "`rw-sql COMMAND --help` prints the same. A command that fails writes the error and its code to standard error",
+        "and exits with status 1.\n",
+    ]
+    for path, command in _commands("rw-sql", get_command(app)):
+        arguments = [found for found in command.params if found.param_type_name == "argument"]
+        options = [found for found in command.params if found.param_type_name == "option" and found.name != "help"]
+        usage = " ".join([path, *(["[OPTIONS]"] if options else []), *(_metavar(found) for found in arguments)])
+        parts += [f"## {path}\n", f"{_joined(command.help or '')}\n", f"```\n{usage}\n```\n"]
+        rows = [(f"`{_metavar(found)}`", _code(found.default), found.help or "") for found in arguments]
+        rows += [(_flags(found), _code(found.default), _meaning(found)) for found in options]
+        if rows:
+            parts.append(_table(("argument or option", "default", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    nested = getattr(command, "commands", None)
+    if nested is None:
+        yield path, command
+        return
+    for name, found in nested.items():
+        yield from _commands(f"{path} {name}", found)
+
+
+def _metavar(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    return str(name) if argument.required else f"[{name}]"
+
+
+def _flags(option: Any) -> str:
+    value = "" if option.is_flag else f" {option.metavar or str(option.name).upper()}"
+    return ", ".join(f"`{flag}{value}`" for flag in sorted(option.opts, key=len, reverse=True))
+
+
+def _meaning(option: Any) -> str:
+    text = option.help or ""
+    if option.multiple and "repeat" not in text:
+        text += " Repeatable."
+    return text + (f" Environment: `{option.envvar}`." if option.envvar else "")
+
+
+def _code(default: Any) -> str:
+    if default is None or default is False or callable(default) or default == ():
+        return ""
+    return f"`{default}`"
+
+
+def python_page() -> str:
+    """The exported names of the package, and what a connector of one's own extends."""
+    parts = [
+        _MADE.format(source="the docstrings of rw_sql"),
+        "# Python API\n",
+        "`import rw_sql` loads neither Spark nor Java. After `connect` or `attach`, `spark.sql` takes the statements;",
+        "everything that this page does not name is internal.\n",
+        "## rw_sql\n",
+        f"{_joined(rw_sql.__doc__ or '')}\n",
+    ]
+    for name in rw_sql.__all__:
+        parts += _described(name, getattr(rw_sql, name))
+    parts += [
+        "## Notebooks\n",
+        "`%load_ext rw_sql` registers `%rw`, for one line, and `%%rw`, for a cell of statements. `%%rw --yes` confirms",
+        "the cell's unsafe statements as far as their `ALLOW` names the predicted loss.\n",
+        "## Connectors of your own\n",
+        "[Write a connector](../how-to/write-a-connector.md) shows how these fit together.\n",
+    ]
+    for title, module, names in _CONNECTOR_API:
+        parts.append(f"### {title}\n")
+        parts.append(f"From `{module.__name__}`.\n")
+        for name in names:
+            parts += _described(name, getattr(module, name), level=4)
+    return "\n".join(parts)
+
+
+def _described(name: str, thing: Any, level: int = 3) -> Iterator[str]:
+    yield f"{'#' * level} {name}\n"
+    if not inspect.isclass(thing):
+        yield f"```python\n{_signature(thing)}\n```\n"
+        yield f"{_joined(thing.__doc__ or '')}\n"
+        return
+    if is_dataclass(thing):
+        yield f"```python\n{_fields(thing)}\n```\n"
+    yield f"{_joined(inspect.cleandoc(thing.__doc__ or ''))}\n"
+    rows = []
+    for member, value in vars(thing).items():
+        made = value.fget if isinstance(value, property) else value
+        if member.startswith("_") or not inspect.isfunction(made) or not made.__doc__:
+            continue
+        shown = member if isinstance(value, property) else _signature(made)
+        rows.append((f"`{' '.join(shown.split())}`", _joined(made.__doc__)))
+    if rows:
+        yield _table(("member", "meaning"), rows)
+
+
+def _signature(function: Any) -> str:
+    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    node.args.posonlyargs = [found for found in node.args.posonlyargs if found.arg != "self"]
+    node.args.args = [found for found in node.args.args if found.arg not in ("self", "cls")]
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{node.name}({ast.unparse(node.args)}){returned}"
+
+
+def _fields(record: type) -> str:
+    node = ast.parse(textwrap.dedent(inspect.getsource(record))).body[0]
+    assert isinstance(node, ast.ClassDef)
+    return "\n".join(
+        [f"class {record.__name__}:", *(f"    {ast.unparse(at)}" for at in node.body if isinstance(at, ast.AnnAssign))]
+    )
+
+
+def catalog_page() -> str:
+    """The views that an attached session sees, and the Delta tables below them."""
+    script = "\n".join(read_asset("catalog", name) for name in list_assets("catalog", ".sql"))
+    views = dict(re.findall(r"(?ms)^CREATE VIEW rw_catalog\.(\w+) AS\n(.*?);\n", script))  # the newest text of a view
+    if set(views) != set(_VIEW_ROWS):
+        raise ValueError(f"the catalog's page describes other views than there are: {set(views) ^ set(_VIEW_ROWS)}")
+    parts = [
+        _MADE.format(source="catalog/*.sql"),
+        "# Catalog tables and views\n",
+        "An attached session has the views in the database `rw_catalog`. The tables are Delta tables under",
+        "`<warehouse>/rw_catalog/`, which any Delta client may read and none may write.",
+        "[The catalog](../explanation/catalog.md) explains how they work together.\n",
+        "## Views\n",
+        _table(
+            ("view", "one row per", "columns"),
+            [(f"`{name}`", _VIEW_ROWS[name], _columns(text)) for name, text in sorted(views.items())],
+        ),
+    ]
+    for comment, name, body in re.findall(
+        r"(?ms)((?:^--[^\n]*\n)*)^CREATE TABLE rw_catalog\.(\w+) \(\n(.*?)^\)", script
+    ):
+        parts.append(f"## {name}\n")
+        said = " ".join(line.removeprefix("--").strip() for line in comment.splitlines())
+        if said:
+            parts.append(f"{said}\n")
+        rows = re.findall(r"^  (\w+) ([A-Z<>]+)( NOT NULL)?(?: COMMENT '((?:[^']|'')*)')?,?$", body, re.MULTILINE)
+        parts.append(
+            _table(
+                ("column", "type", "", "meaning"),
+                [
+                    (f"`{column}`", f"`{kind}`", null.strip(), text.replace("''", "'"))
+                    for column, kind, null, text in rows
+                ],
+            )
+        )
+    return "\n".join(parts)
+
+
+def _columns(query: str) -> str:
+    parsed = parse_one(query, read="spark")
+    assert isinstance(parsed, Query)
+    return ", ".join(f"`{name}`" for name in parsed.named_selects)
+
+
+def parameters_page() -> str:
+    """What ALTER SYSTEM SET and SET know."""
+    return "\n".join(
+        [
+            _MADE.format(source="rw_sql/plan/parameters.py"),
+            "# Parameters\n",
+            "Times are written as in PostgreSQL: `60` and `60s` are seconds; `500ms` and `2min` work as well.\n",
+            "## Of the warehouse\n",
+            "`ALTER SYSTEM SET name = value` stores a parameter in the catalog, for every session.\n",
+            _parameters(SYSTEM_PARAMETERS.values()),
+            "## Of a session\n",
+            "`SET name = value` lasts as long as the session. Every other name is passed to Spark.\n",
+            _parameters(SESSION_PARAMETERS.values()),
+        ]
+    )
+
+
+def _parameters(known: Iterable[Parameter]) -> str:
+    return _table(("parameter", "default", "meaning"), [(f"`{p.name}`", f"`{p.default}`", p.doc) for p in known])
+
+
+def metrics_page() -> str:
+    """Every metric with its help text."""
+    return "\n".join(
+        [
+            _MADE.format(source="rw_sql/runtime/metrics.py"),
+            "# Metrics\n",
+            "`SHOW METRICS` returns them as rows; `rw-sql serve --metrics [HOST:]PORT` serves them to Prometheus.",
+            "[Monitor a warehouse](../how-to/monitor.md) says which ones to alert on.\n",
+            _table(
+                ("metric", "type", "meaning"),
+                [(f"`{name}`", "counter" if name.endswith("_total") else "gauge", text) for name, text in HELP.items()],
+            ),
+        ]
+    )
+
+
+def _joined(text: str) -> str:
+    """A docstring as Markdown on long lines: roles and doubled backquotes become single ones."""
+    blocks = [" ".join(block.split()) for block in inspect.cleandoc(text).split("\n\n")]
+    plain_text = re.sub(r":\w+:`(?:[\w.]+\.)?(\w+)`", r"`\1`", "\n\n".join(blocks).replace("``", "`"))
+    # Outside of code, array<struct<…>> would be HTML.
+    return re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], plain_text)
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("\n\n", " ").replace("\n", " ").replace("|", "\\|")
+
+
+def stale_pages(folder: Path) -> list[Path]:
+    """The pages that do not hold what they must."""
+    return [
+        folder / name
+        for name, text in pages().items()
+        if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the pages that are out of date; with ``--check`` names them and returns 1 if there is one."""
+    stale = stale_pages(FOLDER)
+    is_checked = "--check" in arguments
+    for path in stale:
+        if not is_checked:
+            path.write_text(pages()[path.name], encoding="utf-8")
+        sys.stdout.write(f"{path.name} {'is out of date' if is_checked else 'written'}\n")
+    return 1 if stale and is_checked else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
