@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector, connector_names
-from rw_sql.connectors.sink_registry import sink_connector, sink_connector_names
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.spec import check_option_values
 
 if TYPE_CHECKING:

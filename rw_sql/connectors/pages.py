@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.formats import NOT_HERE, SPECS, instead_of
-from rw_sql.connectors.registry import connector, connector_names
-from rw_sql.connectors.sink_registry import sink_connector, sink_connector_names
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.spec import number_text
 
 if TYPE_CHECKING:

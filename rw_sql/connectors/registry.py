@@ -1,21 +1,26 @@
-"""Finds connectors: the built-in ones, and third parties' through the entry-point group ``rw_sql.connectors``.
+"""Finds connectors: the built-in ones, and third parties' through an entry-point group.
 
-The built-in ones are listed here, so that a checkout that was updated has them without being installed again.
+The group of sources is ``rw_sql.connectors``, that of sinks ``rw_sql.sinks``. The built-in ones are listed here, so
+that a checkout that was updated has them without being installed again.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import SnapshotReader
 from rw_sql.errors import NOT_SUPPORTED, Span, SqlError, near_names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.connectors.base import Connector
+    from rw_sql.connectors.sink_base import SinkConnector
 
 GROUP = "rw_sql.connectors"
+SINK_GROUP = "rw_sql.sinks"
 
 BUILT_IN = {
     "kafka": "rw_sql.connectors.kafka:KafkaConnector",
@@ -27,7 +32,15 @@ BUILT_IN = {
     "delta": "rw_sql.connectors.delta:DeltaConnector",
     "jdbc": "rw_sql.connectors.jdbc:JdbcConnector",
 }
-"""Where each built-in connector is; another package cannot take its name."""
+"""Where each built-in source connector is; another package cannot take its name."""
+
+BUILT_IN_SINKS = {
+    "kafka": "rw_sql.connectors.kafka_sink:KafkaSink",
+    "deltalake": "rw_sql.connectors.deltalake_sink:DeltaSink",
+    "fs": "rw_sql.connectors.fs_sink:FileSink",
+    "jdbc": "rw_sql.connectors.jdbc_sink:JdbcSink",
+}
+"""Where each built-in sink connector is; another package cannot take its name either."""
 
 
 @cache
@@ -62,10 +75,38 @@ def snapshot_reader(name: str) -> SnapshotReader | None:
 
 
 @cache
+def sink_connector_names() -> tuple[str, ...]:
+    """The names that ``connector = '…'`` of a sink may take, sorted; as installed when the process first asked."""
+    return tuple(sorted({*BUILT_IN_SINKS, *(entry.name for entry in entry_points(group=SINK_GROUP))}))
+
+
+def sink_connector(name: str, span: Span | None = None) -> SinkConnector:
+    """The sink connector of a name. Raises SqlError NOT_SUPPORTED where there is none."""
+    if name not in sink_connector_names():
+        near = near_names(name.lower(), sink_connector_names())
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'sink connector "{name}" is not supported, accept [{", ".join(sink_connector_names())}]',
+            hint=f"did you mean '{near[0]}'?" if near else None,
+            span=span,
+        )
+    return _load_sink(name)
+
+
+@cache
 def _load(name: str) -> Connector:
-    if name in BUILT_IN:
-        entry = EntryPoint(name=name, value=BUILT_IN[name], group=GROUP)
-    else:
-        (entry, *_) = entry_points(group=GROUP, name=name)
-    made: Connector = entry.load()()
+    made: Connector = _class_of(name, BUILT_IN, GROUP)()
     return made
+
+
+@cache
+def _load_sink(name: str) -> SinkConnector:
+    made: SinkConnector = _class_of(name, BUILT_IN_SINKS, SINK_GROUP)()
+    return made
+
+
+def _class_of(name: str, built_in: Mapping[str, str], group: str) -> Any:
+    if name in built_in:
+        return EntryPoint(name=name, value=built_in[name], group=group).load()
+    (entry, *_) = entry_points(group=group, name=name)
+    return entry.load()

@@ -1,6 +1,6 @@
 """What a sink connector is: option spec, a look at the target, and a writer of batches.
 
-The built-in ones and third parties' are found through the entry-point group ``rw_sql.sinks``.
+The registry lists the built-in ones and finds third parties' through the entry-point group ``rw_sql.sinks``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from rw_sql.connectors.registry import connector
-from rw_sql.connectors.sink_registry import sink_connector
+from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.connection_effects import Effect, another_target, differences, effect_on, may_move

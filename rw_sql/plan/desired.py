@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
-from rw_sql.connectors.sink_registry import sink_connector
+from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import (
     Maintenance,
     MaterializedViewRecord,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import sink_connector
 from rw_sql.connectors.sink_base import APPEND_ONLY, DEBEZIUM, UPSERT, SinkShape
-from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.connectors.spec import check_format
 from rw_sql.errors import (
     INVALID_DEFINITION,

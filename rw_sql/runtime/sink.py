@@ -10,8 +10,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import sink_connector
 from rw_sql.connectors.sink_base import ON_ERROR, SKIP, RefusedRowsError, SinkError, TargetUnfitError
-from rw_sql.connectors.sink_registry import sink_connector
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.desired import sink_spec
 from rw_sql.runtime.change_feed import feed_begin

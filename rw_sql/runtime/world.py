@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.base import ColumnReader
-from rw_sql.connectors.registry import connector
-from rw_sql.connectors.sink_registry import sink_connector
+from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.plan.desired import holds_of
 from rw_sql.plan.log_requests import MeasureLogs

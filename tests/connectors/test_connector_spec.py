@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.assets import list_assets
-from rw_sql.connectors.registry import connector, connector_names
-from rw_sql.connectors.sink_registry import sink_connector, sink_connector_names
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.spec import (
     SINK_SUFFIX,
     OptionError,
