@@ -66,7 +66,7 @@ def _connector() -> Path:
     from py4j.protocol import Py4JError
     from pyspark.java_gateway import launch_gateway
 
-    from rw_sql.jar_cache import remember_jars, remembered_jars
+    from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
 
     known = remembered_jars(CONNECTOR)
     if known is None:

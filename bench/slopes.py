@@ -15,7 +15,7 @@ from bench.cases.metastore import commit, metastore_of, source
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import NotedPosition
 from rw_sql.metastore.records import AssignSplits, PutSplitStates
-from rw_sql.runtime.delta_log import JobCommit
+from rw_sql.runtime.delta.delta_log import JobCommit
 
 SPLITS = (1_000, 10_000, 100_000)
 SOURCES = (100, 1_000, 10_000)

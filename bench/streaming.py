@@ -410,7 +410,7 @@ def bare_session(folder: str) -> Any:
     """A Spark session with Delta and Spark's Kafka reader, and nothing of ours running in it."""
     import rw_sql
     from rw_sql.connectors.registry import connector
-    from rw_sql.runtime.spark_sessions import SparkSessions
+    from rw_sql.runtime.spark.sessions import SparkSessions
 
     spark = rw_sql.connect(f"{folder}/unused", config=SETTINGS, run_jobs=False)
     rw_sql.detach(spark)

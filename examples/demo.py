@@ -27,12 +27,12 @@ from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.cli.transcript import Transcript
-from rw_sql.environment import check_java
+from rw_sql.session.java import check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.session import StatementText
+    from rw_sql.session.attach import StatementText
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parent / ".demo"
@@ -181,7 +181,7 @@ def run(console: Console, scenario: Scenario) -> list[str]:
             console.print()
 
     with spark_for(str(warehouse)) as spark:
-        from rw_sql.scripts import run_statements
+        from rw_sql.session.scripts import run_statements
 
         run_statements(spark, scenario.text, str(scenario.file), answer=transcript.answer, on_result=show)
     return wrong + ["a FLUSH that did not run"] * len(pending)

@@ -10,8 +10,8 @@ from pathlib import Path
 from rw_sql.errors import SqlError
 from rw_sql.syntax import could_be_ours, parse, render, split_script
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.tokens import Token, scan
 from rw_sql.syntax.routing import route
-from rw_sql.syntax.scan import Token, scan
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "syntax"
 SLOWEST_SECONDS = 0.1

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
-    from rw_sql.session import Attached, attach, connect, detach
+    from rw_sql.session.attach import Attached, attach, connect, detach
     from rw_sql.syntax import parse, render
 
 __version__ = "0.1.0"
 __all__ = ["Attached", "SqlError", "attach", "connect", "detach", "parse", "render"]
 
 _HOMES = {
-    "Attached": "rw_sql.session",
-    "attach": "rw_sql.session",
-    "connect": "rw_sql.session",
-    "detach": "rw_sql.session",
+    "Attached": "rw_sql.session.attach",
+    "attach": "rw_sql.session.attach",
+    "connect": "rw_sql.session.attach",
+    "detach": "rw_sql.session.attach",
     "parse": "rw_sql.syntax",
     "render": "rw_sql.syntax",
 }

@@ -23,7 +23,7 @@ from rw_sql.cli.kafka_broker import kafka_class_path, start_broker, stop_broker
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.cli.keeper import keep_tidy
 from rw_sql.connectors.registry import connector
-from rw_sql.runtime.spark_sessions import SparkSessions
+from rw_sql.runtime.spark.sessions import SparkSessions
 from tests.java import CLASSES, JAVA_OPTIONS
 from tests.s3_store import S3_JARS
 from tests.spark_settings import FEW_ROWS

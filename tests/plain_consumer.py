@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def bounds_of(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
     """What each partition holds, as the broker tells it now: its first offset and its end."""
-    from rw_sql.connectors.kafka_visits import look
+    from rw_sql.connectors.kafka.client_pool import look
 
     found = look({"bootstrap.servers": bootstrap}, [topic], timeout=LAST_RESORT_SECONDS, is_read_committed=False)
     assert found.error is None, found.error

@@ -23,7 +23,7 @@ import boto3
 import pytest
 import s3fs
 
-from rw_sql.session import DELTA_PACKAGE
+from rw_sql.session.attach import DELTA_PACKAGE
 from tests.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:

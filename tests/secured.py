@@ -11,7 +11,7 @@ import pytest
 
 from rw_sql.cli.kafka_broker import free_port, start_broker, stop_broker
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from rw_sql.connectors.kafka_admin import admin_module
+from rw_sql.connectors.kafka.admin import admin_module
 from tests.connectors.certificates import Signed, issue, make_authority
 
 if TYPE_CHECKING:

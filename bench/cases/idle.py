@@ -25,7 +25,7 @@ from bench.streaming import (
     own_bytes,
     say,
 )
-from rw_sql.runtime.resting import REST_AFTER_SECONDS
+from rw_sql.runtime.views.idle import REST_AFTER_SECONDS
 
 COUNT = 20
 _SECONDS = 6.0

@@ -64,10 +64,10 @@ def _session() -> Iterator[tuple[Callable[[str], float], str]]:
 def _read_all(warehouse: str) -> None:
     """The log of a source whose every split was read to READ, as its reader would have written it."""
     from rw_sql.metastore import Metastore
-    from rw_sql.plan.definitions import source_definition
-    from rw_sql.runtime.decode import log_schema
-    from rw_sql.runtime.output import JobOutput
-    from rw_sql.runtime.storage import Warehouse
+    from rw_sql.model.definitions import source_definition
+    from rw_sql.runtime.decoding.decoder import log_schema
+    from rw_sql.runtime.delta.job_output import JobOutput
+    from rw_sql.runtime.support.warehouse import Warehouse
 
     snapshot = Metastore.open(warehouse).snapshot()
     source = snapshot.find("source", "s")

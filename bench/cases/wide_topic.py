@@ -32,7 +32,7 @@ def _read_bare(bootstrap: str, topic: str, folder: str) -> None:
     """Spark's reader into Delta, with a short fetch wait and small snapshots, as one would set it up with care."""
     import rw_sql
     from rw_sql.connectors.registry import connector
-    from rw_sql.runtime.spark_sessions import SparkSessions
+    from rw_sql.runtime.spark.sessions import SparkSessions
 
     spark = rw_sql.connect(f"{folder}/unused", config=_SETTINGS, run_jobs=False)
     rw_sql.detach(spark)

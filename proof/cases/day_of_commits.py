@@ -7,8 +7,8 @@ from pathlib import Path
 
 from proof.course import Course, resident_mb
 from proof.harness import Facts, Proof
-from rw_sql.runtime import table_files
-from rw_sql.runtime.log_upkeep import Retention
+from rw_sql.runtime.delta import table_files
+from rw_sql.runtime.upkeep.table_upkeep import Retention
 from tests.runtime.tended import TendedLog
 
 COMMITS = 20_000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from proof.harness import Facts, Proof
 from proof.live import attached, broker
-from rw_sql.runtime import owner
+from rw_sql.runtime.control import owner
 from tests.integration.attached import AttachedSession
 from tests.integration.injections import MovedSource, drawn
 

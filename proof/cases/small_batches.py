@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 import rw_sql
 from proof.course import Course, resident_mb
 from proof.harness import Facts, Proof
-from rw_sql.runtime.delta_log import job_commits
-from rw_sql.runtime.spark_sessions import jvm_pid
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta.delta_log import job_commits
+from rw_sql.runtime.spark.sessions import jvm_pid
+from rw_sql.runtime.support.warehouse import Warehouse
 
 BATCHES = 2000
 _SAMPLE_EVERY = 20

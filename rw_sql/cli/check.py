@@ -13,7 +13,7 @@ import typer
 from rw_sql.cli.fmt import read_text, statement_of
 from rw_sql.errors import INVALID_OPTION, SqlError
 from rw_sql.syntax import split_script
-from rw_sql.syntax.support import unsupported
+from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,17 +18,17 @@ from rw_sql.checkpoints.journal import UNDONE, read_journal
 from rw_sql.cli.output import console_for, print_rows
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.errors import CONFIRMATION_NEEDED, FILE_UNREADABLE, INVALID_OPTION, NOT_SUPPORTED, SqlError
-from rw_sql.plan.checkpoint_effects import WATCH_SECONDS, RewriteCheckpoint
-from rw_sql.plan.lower_checkpoint import (
+from rw_sql.model.offset_files import FORMS, write_offsets
+from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.statements.checkpoint.checkpoint import (
     lower_inject_checkpoint_offsets,
     lower_show_checkpoint,
     lower_undo_checkpoint,
 )
-from rw_sql.plan.offset_files import FORMS, write_offsets
-from rw_sql.plan.preview import render_preview
-from rw_sql.results import Rows, cell_text
-from rw_sql.runtime.checkpoint_answers import carry_out
-from rw_sql.runtime.checkpoint_world import CheckpointWorld, secrets_of_environment
+from rw_sql.runtime.control.checkpoint_inspector import CheckpointWorld, secrets_of_environment
+from rw_sql.runtime.control.checkpoint_requests import carry_out
+from rw_sql.session.results import Rows, cell_text
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import (
     InjectBack,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rw_sql.plan.plan import Plan, Table
+    from rw_sql.plan.result.plan import Plan, Table
     from rw_sql.syntax.statements import InjectTarget
 
 _ALLOW = ("GAPS", "DUPLICATES", "CLAMP")

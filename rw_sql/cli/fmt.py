@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
-from rw_sql.runtime.text_files import decode_text
+from rw_sql.runtime.support.text_files import decode_text
 from rw_sql.syntax import could_be_ours, parse_statement, render, route, split_script
+from rw_sql.syntax.lexing.tokens import has_comments
+from rw_sql.syntax.parsing.script import refuse_invisible
 from rw_sql.syntax.routing import could_be_sparks
-from rw_sql.syntax.scan import has_comments
-from rw_sql.syntax.script import refuse_invisible
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement

@@ -49,7 +49,7 @@ def answering_cluster(bootstrap: str, seconds: float) -> str | None:
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
     """Makes a topic and returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
-    from rw_sql.connectors.kafka_admin import admin_module
+    from rw_sql.connectors.kafka.admin import admin_module
 
     admin = _admin(bootstrap)
     first = min(partitions, 4000)  # one request for more is refused
@@ -99,7 +99,7 @@ def partition_count(bootstrap: str, name: str) -> int | None:
 
 def topics(bootstrap: str) -> list[TopicInfo]:
     """The topics of a broker, its own apart, sorted by name."""
-    from rw_sql.connectors.kafka_admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
+    from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
 
     names = [name for name in _admin(bootstrap).list_topics(timeout=_SECONDS).topics if not name.startswith("__")]
     if not names:
@@ -187,13 +187,13 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
 
 
 def _admin(bootstrap: str) -> Any:
-    from rw_sql.connectors.kafka_admin import admin_module
+    from rw_sql.connectors.kafka.admin import admin_module
 
     return admin_module().AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda error: None})
 
 
 def _grow(admin: Any, name: str, total: int) -> None:
-    from rw_sql.connectors.kafka_admin import admin_module
+    from rw_sql.connectors.kafka.admin import admin_module
 
     _done(admin.create_partitions([admin_module().NewPartitions(name, total)], request_timeout=_SECONDS)[name], name)
 

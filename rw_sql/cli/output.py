@@ -13,7 +13,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rw_sql.results import Rows
+    from rw_sql.session.results import Rows
 
 # A pipe has no width: a table is laid out as wide as it is, and whoever reads it scrolls or cuts.
 _NO_WIDTH = 100_000

@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import NoReturn
 
-from rw_sql.environment import check_java
+from rw_sql.session.java import check_java
 
 
 def run_pyspark(arguments: list[str]) -> NoReturn:
@@ -16,7 +16,7 @@ def run_pyspark(arguments: list[str]) -> NoReturn:
     check_java()
     import pyspark
 
-    from rw_sql.session import DELTA_OPTIONS
+    from rw_sql.session.attach import DELTA_OPTIONS
 
     home = Path(pyspark.__file__).parent
     with as_file(files("rw_sql.cli") / "pyspark_startup.py") as startup:

@@ -11,7 +11,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rw_sql.session import Question
+    from rw_sql.session.attach import Question
 
 Answer = Callable[["Question"], bool]
 """What a session asks before an unsafe statement; the yes holds for that one request."""

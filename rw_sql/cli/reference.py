@@ -1,7 +1,7 @@
 """``python -m rw_sql.cli.reference [--check]``: the reference pages of what surrounds the language.
 
 Those are the command line, the Python API, the catalog's tables and views, parameters and metrics. The pages of the
-language are made by ``python -m rw_sql.syntax``, those of connectors by ``python -m rw_sql.connectors.pages``.
+language are made by ``python -m rw_sql.syntax``, those of connectors by ``python -m rw_sql.connectors.docs``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from typer.main import get_command
 import rw_sql
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.cli.main import app
-from rw_sql.connectors import base, plain, ranged, sink_base, spec
-from rw_sql.plan.parameters import SESSION_PARAMETERS, SYSTEM_PARAMETERS
-from rw_sql.runtime.metrics import HELP
+from rw_sql.connectors import base, plain, ranged, spec
+from rw_sql.connectors import sink as sink_base
+from rw_sql.model.parameters import SESSION_PARAMETERS, SYSTEM_PARAMETERS
+from rw_sql.runtime.observe.metrics import HELP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rw_sql.plan.parameters import Parameter
+    from rw_sql.model.parameters import Parameter
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -245,7 +246,7 @@ def parameters_page() -> str:
     """What ALTER SYSTEM SET and SET know."""
     return "\n".join(
         [
-            _MADE.format(source="rw_sql/plan/parameters.py"),
+            _MADE.format(source="rw_sql/model/parameters.py"),
             "# Parameters\n",
             "Times are written as in PostgreSQL: `60` and `60s` are seconds; `500ms` and `2min` work as well.\n",
             "## Of the warehouse\n",
@@ -266,7 +267,7 @@ def metrics_page() -> str:
     """Every metric with its help text."""
     return "\n".join(
         [
-            _MADE.format(source="rw_sql/runtime/metrics.py"),
+            _MADE.format(source="rw_sql/runtime/observe/metrics.py"),
             "# Metrics\n",
             "`SHOW METRICS` returns them as rows; `rw-sql serve --metrics [HOST:]PORT` serves them to Prometheus.",
             "[Monitor a warehouse](../how-to/monitor.md) says which ones to alert on.\n",

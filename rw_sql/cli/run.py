@@ -12,7 +12,7 @@ from rw_sql.cli.transcript import Transcript
 from rw_sql.errors import BLOCK_LEFT_OPEN, SqlError
 
 if TYPE_CHECKING:
-    from rw_sql.session import Attached
+    from rw_sql.session.attach import Attached
 
 
 def run_file(
@@ -28,8 +28,8 @@ def run_file(
         console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens), is_quiet=is_quiet
     )
     with spark_for(warehouse) as spark:
-        from rw_sql.scripts import interrupted_at, run_statements
-        from rw_sql.session import attach
+        from rw_sql.session.attach import attach
+        from rw_sql.session.scripts import interrupted_at, run_statements
 
         try:
             run_statements(spark, text, name, answer=transcript.answer, on_result=transcript.show)

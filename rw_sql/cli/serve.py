@@ -30,7 +30,7 @@ def serve_until_told(*, warehouse: str | None, metrics: str | None = None) -> No
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
 
-    from rw_sql.session import attach, connect, detach
+    from rw_sql.session.attach import attach, connect, detach
 
     console = console_for()
     spark = connect(warehouse)

@@ -23,14 +23,14 @@ from rw_sql.cli.output import console_for, print_error, print_rows
 from rw_sql.cli.question import ask_at_terminal
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.errors import UNTERMINATED, SqlError
-from rw_sql.results import read_rows
-from rw_sql.syntax.scan import PUNCTUATION, scan
+from rw_sql.session.results import read_rows
+from rw_sql.syntax.lexing.tokens import PUNCTUATION, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
 
-    from rw_sql.session import Attached, Question, StatementText
+    from rw_sql.session.attach import Attached, Question, StatementText
 
 _WORDS = """
     ALTER AS BEGIN BYTES COMMIT CONFIRM CREATE CSV DESCRIBE DROP EARLIEST ENCODE EXISTS EXPLAIN FALSE FILE FLUSH FOR
@@ -122,7 +122,7 @@ def history_file() -> Path:
 
 def run_shell(*, warehouse: str | None) -> None:
     """Reads and runs statements until ``exit``, ``quit``, ``\\q`` or the end of input."""
-    from rw_sql.session import attach
+    from rw_sql.session.attach import attach
 
     console = console_for()
     with spark_for(warehouse) as spark:
@@ -164,7 +164,7 @@ def known_names(attached: Attached) -> list[str]:
 
 def run_typed(console: Console, spark: SparkSession, text: str) -> None:
     """Runs what was typed, prints results and how long it took; an error is printed and leaves the shell running."""
-    from rw_sql.scripts import run_statements
+    from rw_sql.session.scripts import run_statements
 
     def answer(question: Question) -> bool:
         try:

@@ -11,9 +11,9 @@ from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
-from rw_sql.plan.offset_files import FORMS, write_offsets
-from rw_sql.plan.splits import ORPHAN, OTHER_CLUSTER, RECREATED
-from rw_sql.results import read_rows
+from rw_sql.model.offset_files import FORMS, write_offsets
+from rw_sql.plan.effects.discovery import ORPHAN, OTHER_CLUSTER, RECREATED
+from rw_sql.session.results import read_rows
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import Explain, ShowSourceSplits
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from rw_sql.session import StatementText
+    from rw_sql.session.attach import StatementText
     from rw_sql.syntax.statements import Name, Statement
 
 OUTPUTS = ("table", "json")
@@ -62,7 +62,7 @@ def run_statement(
             print_rows(console, read_rows(result))
 
     with spark_for(warehouse, run_jobs=False) as spark:
-        from rw_sql.scripts import run_statements
+        from rw_sql.session.scripts import run_statements
 
         run_statements(spark, text, None, answer=answer, on_result=show)
 

@@ -24,8 +24,8 @@ def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[Spark
     With ``run_jobs=False`` the process runs no jobs. The JVM writes to a temporary file, which is printed if it does
     not start and else goes with the command.
     """
-    from rw_sql.runtime.interrupts import interruptible, shielded
-    from rw_sql.session import connect, detach
+    from rw_sql.runtime.spark.interrupts import interruptible, shielded
+    from rw_sql.session.attach import connect, detach
 
     stderr = console_for(sys.stderr)
     if stderr.is_terminal:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from rw_sql.cli.output import print_rows
-from rw_sql.results import read_rows
+from rw_sql.session.results import read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
     from rw_sql.cli.question import Answer
-    from rw_sql.session import Question, StatementText
+    from rw_sql.session.attach import Question, StatementText
 
 
 class Transcript:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors import codec
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.spec import check_option_values
+from rw_sql.connectors.support import split_state_json as codec
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 
 if TYPE_CHECKING:

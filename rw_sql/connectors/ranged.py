@@ -141,7 +141,7 @@ class RangedConnector(PlainConnector):
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """A stream without rows, whose batches say in their offsets what :meth:`read_batch` shall read."""
-        from rw_sql.connectors import range_stream
+        from rw_sql.connectors.support import range_stream
 
         most = (max_records or MOST_RECORDS) * self.offsets_per_record
         return range_stream.read_stream(
@@ -186,6 +186,6 @@ class PythonConnector(RangedConnector):
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
         """What :meth:`records` gives, a task a split."""
-        from rw_sql.connectors import record_reader
+        from rw_sql.connectors.support import record_reader
 
         return record_reader.read_batch(spark, self, options, ranges)

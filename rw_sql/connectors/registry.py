@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import Connector
-    from rw_sql.connectors.sink_base import SinkConnector
+    from rw_sql.connectors.sink import SinkConnector
 
 GROUP = "rw_sql.connectors"
 SINK_GROUP = "rw_sql.sinks"
 
 BUILT_IN = {
-    "kafka": "rw_sql.connectors.kafka:KafkaConnector",
-    "datagen": "rw_sql.connectors.datagen:DatagenConnector",
-    "posix_fs": "rw_sql.connectors.files:PosixFsConnector",
-    "s3": "rw_sql.connectors.files:S3Connector",
-    "gcs": "rw_sql.connectors.files:GcsConnector",
-    "azblob": "rw_sql.connectors.files:AzblobConnector",
-    "delta": "rw_sql.connectors.delta:DeltaConnector",
-    "jdbc": "rw_sql.connectors.jdbc:JdbcConnector",
+    "kafka": "rw_sql.connectors.kafka.source:KafkaConnector",
+    "datagen": "rw_sql.connectors.datagen.source:DatagenConnector",
+    "posix_fs": "rw_sql.connectors.files.source:PosixFsConnector",
+    "s3": "rw_sql.connectors.files.source:S3Connector",
+    "gcs": "rw_sql.connectors.files.source:GcsConnector",
+    "azblob": "rw_sql.connectors.files.source:AzblobConnector",
+    "delta": "rw_sql.connectors.delta.source:DeltaConnector",
+    "jdbc": "rw_sql.connectors.jdbc.source:JdbcConnector",
 }
 """Where each built-in source connector is; another package cannot take its name."""
 
 BUILT_IN_SINKS = {
-    "kafka": "rw_sql.connectors.kafka_sink:KafkaSink",
-    "deltalake": "rw_sql.connectors.deltalake_sink:DeltaSink",
-    "fs": "rw_sql.connectors.fs_sink:FileSink",
-    "jdbc": "rw_sql.connectors.jdbc_sink:JdbcSink",
+    "kafka": "rw_sql.connectors.kafka.sink:KafkaSink",
+    "deltalake": "rw_sql.connectors.delta.sink:DeltaSink",
+    "fs": "rw_sql.connectors.files.sink:FileSink",
+    "jdbc": "rw_sql.connectors.jdbc.sink:JdbcSink",
 }
 """Where each built-in sink connector is; another package cannot take its name either."""
 

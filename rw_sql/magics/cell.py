@@ -13,14 +13,14 @@ from IPython.display import display
 from rw_sql.errors import NO_SESSION, SqlError
 from rw_sql.magics.bar import ProgressBars
 from rw_sql.magics.table import ResultTable
-from rw_sql.results import read_rows
+from rw_sql.session.results import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.session import Question, StatementText
+    from rw_sql.session.attach import Question, StatementText
 
 _USAGE = "%%rw [--yes] [--confirm TOKEN], then statements; or %rw STATEMENT"
 
@@ -54,8 +54,8 @@ class StatementMagic:
 
     def run(self, line: str, cell: str | None = None) -> None:
         """Runs the statement on the line, or the cell's statements; shows each result as it comes."""
-        from rw_sql.runtime.interrupts import StatementInterrupted
-        from rw_sql.scripts import interrupted_at, run_statements
+        from rw_sql.runtime.spark.interrupts import StatementInterrupted
+        from rw_sql.session.scripts import interrupted_at, run_statements
 
         arguments = _Arguments() if cell is None else _read_arguments(line)
         done = 0

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rw_sql.results import Rows
+    from rw_sql.session.results import Rows
 
 _STYLE = "white-space: pre-wrap; text-align: left; vertical-align: top"
 

@@ -17,7 +17,7 @@ class SourceRecord:
 
     ``options`` is the WITH list as (key, text) pairs in the order written, references by name; secret values are
     never in it. ``uses`` are the ids of its connection and secrets. A new ``generation`` has a new log.
-    ``birth`` tells where its splits ended when it was made, as :mod:`rw_sql.plan.history` writes it.
+    ``birth`` tells where its splits ended when it was made, as :mod:`rw_sql.model.backfill_ranges` writes it.
     """
 
     id: int
@@ -79,8 +79,8 @@ class MaterializedViewRecord:
     ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
     replaced (aggregates); empty where they are only appended. ``has_change_feed``: its table keeps the changes of its
     rows, since a sink or another view reads them. ``histories`` fix what came before the view of those sources whose
-    log it does not just read from the beginning, as :mod:`rw_sql.plan.history` writes them. ``backfill_rate_limit`` is
-    how many records of them it reads a second (None: no limit; 0: none).
+    log it does not just read from the beginning, as :mod:`rw_sql.model.backfill_ranges` writes them.
+    ``backfill_rate_limit`` is how many records of them it reads a second (None: no limit; 0: none).
     """
 
     id: int

@@ -7,32 +7,38 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.plan.associated import with_tables
-from rw_sql.plan.continuity import lower_show_source_continuity
-from rw_sql.plan.desired import holds_of
-from rw_sql.plan.lower_alter_set import lower_alter_source_set
-from rw_sql.plan.lower_backfill import lower_alter_materialized_view_set, lower_cancel_jobs
-from rw_sql.plan.lower_block import lower_inside, lower_unsafe_block
-from rw_sql.plan.lower_checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
-from rw_sql.plan.lower_columns import lower_add_column, lower_drop_column, lower_rename_column
-from rw_sql.plan.lower_connection import (
+from rw_sql.model.job_specs import holds_of
+from rw_sql.model.names import find_source
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
+from rw_sql.plan.statements.connection.connection import (
     lower_alter_connection_options,
     lower_create_connection,
     lower_drop_connection,
     lower_validate,
 )
-from rw_sql.plan.lower_connector import lower_alter_connector
-from rw_sql.plan.lower_inject import lower_inject_source_offsets
-from rw_sql.plan.lower_rebuild import lower_rebuild_materialized_view
-from rw_sql.plan.lower_refresh import lower_refresh_table
-from rw_sql.plan.lower_rename import lower_alter_rename
-from rw_sql.plan.lower_rewind import lower_rewind_source
-from rw_sql.plan.lower_secret import lower_alter_secret, lower_create_secret, lower_drop_secret
-from rw_sql.plan.lower_session import lower_alter_system_set, lower_set_parameter
-from rw_sql.plan.lower_set_connection import lower_alter_set_connection
-from rw_sql.plan.lower_sink import lower_create_sink, lower_drop_sink, lower_pause_sink, lower_resume_sink
-from rw_sql.plan.lower_skip import lower_skip_record
-from rw_sql.plan.lower_source import (
+from rw_sql.plan.statements.connection.connector_with import lower_alter_connector
+from rw_sql.plan.statements.connection.secret import lower_alter_secret, lower_create_secret, lower_drop_secret
+from rw_sql.plan.statements.connection.set_connection import lower_alter_set_connection
+from rw_sql.plan.statements.move.block import lower_inside, lower_unsafe_block
+from rw_sql.plan.statements.move.inject import lower_inject_source_offsets
+from rw_sql.plan.statements.move.rewind import lower_rewind_source
+from rw_sql.plan.statements.move.skip import lower_skip_record
+from rw_sql.plan.statements.move.undo import lower_undo_operation
+from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set, lower_reset_source_splits
+from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
+from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
+from rw_sql.plan.statements.show.objects import (
+    lower_describe,
+    lower_show_create,
+    lower_show_metrics,
+    lower_show_objects,
+    lower_show_unsafe_operations,
+)
+from rw_sql.plan.statements.show.splits import lower_show_source_splits
+from rw_sql.plan.statements.sink.sink import lower_create_sink, lower_drop_sink, lower_pause_sink, lower_resume_sink
+from rw_sql.plan.statements.source.set_rate import lower_alter_source_set
+from rw_sql.plan.statements.source.source import (
     lower_create_source,
     lower_drop_source,
     lower_pause_all_sources,
@@ -40,27 +46,21 @@ from rw_sql.plan.lower_source import (
     lower_resume_all_sources,
     lower_resume_source,
 )
-from rw_sql.plan.lower_table import lower_create_table, lower_drop_connector, lower_drop_table
-from rw_sql.plan.lower_undo import lower_undo_operation
-from rw_sql.plan.lower_unsafe import lower_alter_source_unsafe_set, lower_reset_source_splits
-from rw_sql.plan.lower_view import lower_create_materialized_view, lower_drop_materialized_view
-from rw_sql.plan.names import find_source
-from rw_sql.plan.plan import ObjectChange, Plan
-from rw_sql.plan.show import (
-    lower_describe,
-    lower_show_create,
-    lower_show_metrics,
-    lower_show_objects,
-    lower_show_unsafe_operations,
-)
-from rw_sql.plan.show_splits import lower_show_source_splits
+from rw_sql.plan.statements.table.columns import lower_add_column, lower_drop_column, lower_rename_column
+from rw_sql.plan.statements.table.refresh import lower_refresh_table
+from rw_sql.plan.statements.table.rename import lower_alter_rename
+from rw_sql.plan.statements.table.source_of_table import with_tables
+from rw_sql.plan.statements.table.table import lower_create_table, lower_drop_connector, lower_drop_table
+from rw_sql.plan.statements.view.rebuild import lower_rebuild_materialized_view
+from rw_sql.plan.statements.view.set_rate_and_cancel import lower_alter_materialized_view_set, lower_cancel_jobs
+from rw_sql.plan.statements.view.view import lower_create_materialized_view, lower_drop_materialized_view
 from rw_sql.syntax import statements as ast
-from rw_sql.syntax.names import quoted
-from rw_sql.syntax.support import unsupported
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests import Asking
+    from rw_sql.plan.requests.catalog import Asking
 
 
 def _told(statement: ast.Statement, what: str) -> Asking[Plan]:

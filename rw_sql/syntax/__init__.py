@@ -7,11 +7,11 @@ its place in the text.
 
 from __future__ import annotations
 
-from rw_sql.syntax.alter import merge_options
-from rw_sql.syntax.render import render
+from rw_sql.syntax.parsing.script import ScriptStatement, parse, parse_script, parse_statement, split_script
+from rw_sql.syntax.rendering.merge import merge_options
+from rw_sql.syntax.rendering.render import render
+from rw_sql.syntax.rendering.type_names import canonical_type, spark_type
 from rw_sql.syntax.routing import CatalogView, could_be_ours, route
-from rw_sql.syntax.script import ScriptStatement, parse, parse_script, parse_statement, split_script
-from rw_sql.syntax.types import canonical_type, spark_type
 
 __all__ = [
     "CatalogView",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from rw_sql.syntax.parsing.lalr_tables import kept_text
 from rw_sql.syntax.reference import pages
-from rw_sql.syntax.table import kept_text
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rw_sql import errors
 from rw_sql.assets import list_assets, read_asset
-from rw_sql.syntax.script import parse_statement
+from rw_sql.syntax.parsing.script import parse_statement
 
 _SINK = ".sink.toml"
 """How the files of sinks' specs end."""

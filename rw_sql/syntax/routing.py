@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.errors import SqlError
 from rw_sql.syntax import statements as ast
-from rw_sql.syntax.invisible import INVISIBLE
+from rw_sql.syntax.lexing.invisible import INVISIBLE
 
 if TYPE_CHECKING:
-    from rw_sql.syntax.scan import Token
+    from rw_sql.syntax.lexing.tokens import Token
     from rw_sql.syntax.statements import Name, Statement
 
 
@@ -168,7 +168,7 @@ def route(text: str, catalog: CatalogView) -> Statement | None:
     Raises SqlError if the text is ours and wrong: its first words are ours alone, or a clause or object of ours was
     named before the fault.
     """
-    from rw_sql.syntax.script import parse_statement
+    from rw_sql.syntax.parsing.script import parse_statement
 
     try:
         statement = parse_statement(text)
@@ -258,7 +258,7 @@ _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK")
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
     """Whether a clause or name of ours stands before the fault of a text whose first words Spark knows too."""
-    from rw_sql.syntax.scan import WORD, scan
+    from rw_sql.syntax.lexing.tokens import WORD, scan
 
     if error.span is None:
         return False

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
 from rw_sql.errors import SqlError
-from rw_sql.plan.offset_files import read_offsets
+from rw_sql.model.offset_files import read_offsets
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import InjectCheckpointOffsets
 from tests.checkpoints.made import delta, files, kafka, list_files, make_checkpoint, make_table, plan_batch, tree

@@ -13,9 +13,9 @@ from rw_sql.checkpoints.checkpoint import read_checkpoint
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.connectors.base import GroupOffsets
 from rw_sql.errors import SqlError
-from rw_sql.plan.checkpoint_effects import UndoCheckpoint
-from rw_sql.plan.gate import question_of
-from rw_sql.runtime.checkpoint_answers import carry_out
+from rw_sql.plan.result.confirmation import question_of
+from rw_sql.plan.result.external_actions import UndoCheckpoint
+from rw_sql.runtime.control.checkpoint_requests import carry_out
 from tests.checkpoints.made import (
     QUERY,
     delta,
@@ -33,7 +33,7 @@ from tests.plan.canned import HERE, CannedWorld, create_source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rw_sql.plan.checkpoint_effects import Effect
+    from rw_sql.plan.result.external_actions import Effect
 
 BROKERS = f"WITH (properties.bootstrap.server = '{HERE}')"
 

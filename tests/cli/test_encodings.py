@@ -12,8 +12,8 @@ from rw_sql.cli.dev import records_of
 from rw_sql.cli.fmt import read_text, run_fmt
 from rw_sql.cli.shell import is_complete
 from rw_sql.errors import SqlError
-from rw_sql.plan.offset_files import read_offsets
-from rw_sql.runtime.text_files import read_text_file
+from rw_sql.model.offset_files import read_offsets
+from rw_sql.runtime.support.text_files import read_text_file
 from rw_sql.syntax import could_be_ours, parse_script, parse_statement, split_script
 
 if TYPE_CHECKING:

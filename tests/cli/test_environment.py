@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rw_sql.environment import check_java
 from rw_sql.errors import JAVA_MISSING, SqlError
+from rw_sql.session.java import check_java
 
 
 def fake_java(folder: Path, version_line: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from rw_sql.cli.output import console_for, print_rows
-from rw_sql.results import Rows, cell_text
+from rw_sql.session.results import Rows, cell_text
 
 
 def printed(rows: Rows) -> str:

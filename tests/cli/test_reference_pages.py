@@ -10,8 +10,8 @@ from typer.main import get_command
 import rw_sql
 from rw_sql.cli import reference
 from rw_sql.cli.main import app
-from rw_sql.plan.parameters import SESSION_PARAMETERS, SYSTEM_PARAMETERS
-from rw_sql.runtime.metrics import HELP
+from rw_sql.model.parameters import SESSION_PARAMETERS, SYSTEM_PARAMETERS
+from rw_sql.runtime.observe.metrics import HELP
 
 if TYPE_CHECKING:
     from pathlib import Path

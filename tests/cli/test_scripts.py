@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from rw_sql.scripts import spark_error
+from rw_sql.session.scripts import spark_error
 
 # Texts of Spark 4.2, shortened in the middle.
 UNKNOWN_TABLE = (

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from rw_sql.cli.main import app
 from rw_sql.cli.source_run import offsets_of
 from rw_sql.errors import SqlError
-from rw_sql.plan.offset_files import read_offsets
+from rw_sql.model.offset_files import read_offsets
 from rw_sql.syntax import parse_statement, render
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from rw_sql.connectors.sink_base import INSERT, OP, SinkShape
+from rw_sql.connectors.sink import INSERT, OP, SinkShape
 
 SCHEMA = json.dumps(
     {

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.connectors.datagen import ENDLESS, DatagenConnector
-from rw_sql.connectors.datagen_plan import plan_rows
-from rw_sql.connectors.datagen_rows import SCHEMA, RowPlan, SplitRange, make_batch, make_batches, row_plan
+from rw_sql.connectors.datagen.plan import plan_rows
+from rw_sql.connectors.datagen.rows import SCHEMA, RowPlan, SplitRange, make_batch, make_batches, row_plan
+from rw_sql.connectors.datagen.source import ENDLESS, DatagenConnector
 from rw_sql.connectors.spec import load_spec
 from rw_sql.errors import SqlError
 
@@ -246,7 +246,9 @@ def test_the_reader_runs_where_the_package_is_not_installed() -> None:
     sender = """
 import sys
 from pyspark import cloudpickle
-from rw_sql.connectors import datagen_plan, datagen_reader, datagen_rows
+from rw_sql.connectors.datagen import plan as datagen_plan
+from rw_sql.connectors.datagen import reader as datagen_reader
+from rw_sql.connectors.datagen import rows as datagen_rows
 from rw_sql.connectors.spec import load_spec
 for module in (datagen_rows, datagen_reader):
     cloudpickle.register_pickle_by_value(module)

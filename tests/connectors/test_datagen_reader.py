@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from rw_sql.connectors import datagen_reader
-from rw_sql.connectors.datagen_plan import plan_rows
-from rw_sql.connectors.datagen_reader import DatagenStreamReader, share_out
+from rw_sql.connectors.datagen import reader as datagen_reader
+from rw_sql.connectors.datagen.plan import plan_rows
+from rw_sql.connectors.datagen.reader import DatagenStreamReader, share_out
 from rw_sql.connectors.spec import load_spec
 
 SPEC = load_spec("datagen")

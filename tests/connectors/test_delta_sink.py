@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from rw_sql.connectors.deltalake_sink import DeltaSink
-from rw_sql.connectors.sink_base import DELETE, UPDATE, SinkError
+from rw_sql.connectors.delta.sink import DeltaSink
+from rw_sql.connectors.sink import DELETE, UPDATE, SinkError
 from tests.connectors.sink_batches import ARROW, batch, shape
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.connectors.sink_base import SinkShape, SinkWriter
+    from rw_sql.connectors.sink import SinkShape, SinkWriter
 
 WORDS = ARROW.remove(2)
 

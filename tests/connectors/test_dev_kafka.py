@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.kafka_broker import is_running, start_broker, stop_broker
 from rw_sql.cli.kafka_topics import create_topic, produce, topics
-from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:

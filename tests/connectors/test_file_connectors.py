@@ -13,15 +13,15 @@ from moto.server import ThreadedMotoServer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rw_sql.connectors.base import SnapshotReader, SplitState
-from rw_sql.connectors.file_reader import dealt
-from rw_sql.connectors.files import FileConnector
-from rw_sql.connectors.private_files import SecretText
-from rw_sql.connectors.range_stream import RangeStreamReader, take
+from rw_sql.connectors.files.reader import dealt
+from rw_sql.connectors.files.source import FileConnector
 from rw_sql.connectors.ranged import batch_ends, batch_offset
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.support.private_files import SecretText
+from rw_sql.connectors.support.range_stream import RangeStreamReader, take
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.options import SecretReference, source_options
+from rw_sql.model.options import SecretReference, source_options
 from tests.plan.canned import CannedWorld
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
-from rw_sql.connectors.file_reader import FileReader
+from rw_sql.connectors.files.reader import FileReader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rw_sql.connectors import file_rows
+from rw_sql.connectors.files import rows as file_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,15 +9,15 @@ import pyarrow.json
 import pyarrow.parquet
 import pytest
 
-from rw_sql.connectors.fs_sink import FileSink
-from rw_sql.connectors.sink_base import SinkError, SinkShape
+from rw_sql.connectors.files.sink import FileSink
+from rw_sql.connectors.sink import SinkError, SinkShape
 from rw_sql.errors import SqlError
 from tests.connectors.sink_batches import batch, shape
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.connectors.fs_sink import FileWriter
+    from rw_sql.connectors.files.sink import FileWriter
 
 READERS = {
     "PARQUET": pyarrow.parquet.read_table,

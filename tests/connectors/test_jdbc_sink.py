@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.jdbc_sink import JdbcSink, conninfo
-from rw_sql.connectors.sink_base import DELETE, INSERT, OP, UPDATE, SinkError, SinkShape
+from rw_sql.connectors.jdbc.sink import JdbcSink, conninfo
+from rw_sql.connectors.sink import DELETE, INSERT, OP, UPDATE, SinkError, SinkShape
 from rw_sql.errors import SqlError
 from tests.connectors.sink_batches import batch, shape
 from tests.postgres import PASSWORD, PostgresInfo
@@ -21,7 +21,7 @@ from tests.postgres import PASSWORD, PostgresInfo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rw_sql.connectors.sink_base import SinkWriter
+    from rw_sql.connectors.sink import SinkWriter
 
 UPSERT = shape("upsert", "id")
 

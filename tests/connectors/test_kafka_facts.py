@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from rw_sql.connectors import kafka_peek
 from rw_sql.connectors.base import GroupOffsets
-from rw_sql.connectors.datagen import DatagenConnector
-from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.connectors.datagen.source import DatagenConnector
+from rw_sql.connectors.kafka import peek as kafka_peek
+from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:

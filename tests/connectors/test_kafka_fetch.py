@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, Producer
 
 from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produce
 from rw_sql.connectors.base import FetchingConnector
-from rw_sql.connectors.kafka import KafkaConnector
-from rw_sql.connectors.kafka_fetch import KafkaFetcher
+from rw_sql.connectors.kafka.fetcher import KafkaFetcher
+from rw_sql.connectors.kafka.source import KafkaConnector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -117,7 +117,7 @@ def test_a_batch_of_many_bytes_is_left_to_sparks_reader(
     broker: BrokerInfo, topic: str, fetching: KafkaFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(broker.bootstrap, topic, [Record(value=b"x" * 1000, partition=0) for _ in range(50)])
-    monkeypatch.setattr("rw_sql.connectors.kafka_fetch.MOST_BYTES", 20_000)
+    monkeypatch.setattr("rw_sql.connectors.kafka.fetcher.MOST_BYTES", 20_000)
     assert fetching.fetch({f"{topic}:0": (0, 50)}) is None
     assert len(rows(fetching, {f"{topic}:0": (0, 10)})) == 10
 
@@ -138,7 +138,7 @@ class Noticed:
 def test_a_fetch_ends_with_its_owner(broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     open_consumer, is_polled = KafkaFetcher._open, threading.Event()
     monkeypatch.setattr(KafkaFetcher, "_open", lambda self: Noticed(open_consumer(self), is_polled))
-    monkeypatch.setattr("rw_sql.connectors.kafka_fetch._SECONDS", 3600.0)
+    monkeypatch.setattr("rw_sql.connectors.kafka.fetcher._SECONDS", 3600.0)
     found = fetcher(broker, topic)
     answers: list[object] = []
     # Nothing is there at that offset: nothing but the end of its owner ends it.

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from rw_sql.connectors.base import SplitState, UpstreamSplit
-from rw_sql.connectors.kafka import KafkaConnector
-from rw_sql.connectors.kafka_properties import admin_properties, call_timeout, spark_options
-from rw_sql.connectors.kafka_reader import assignment, fetching
-from rw_sql.connectors.kafka_secrets import hide
+from rw_sql.connectors.kafka.properties import admin_properties, call_timeout, spark_options
+from rw_sql.connectors.kafka.secrets import hide
+from rw_sql.connectors.kafka.source import KafkaConnector
+from rw_sql.connectors.kafka.spark_reader import assignment, fetching
 from rw_sql.connectors.spec import OptionError, load_spec
 from rw_sql.errors import SqlError
 
@@ -149,7 +149,7 @@ def test_secrets_are_references_to_files_for_the_user_alone() -> None:
 def test_secrets_of_killed_processes_are_removed_by_the_next() -> None:
     make = """
 import os, signal, sys
-from rw_sql.connectors.kafka_secrets import hide
+from rw_sql.connectors.kafka.secrets import hide
 print(hide({"kafka.sasl.jaas.config": "x"})["kafka.sasl.jaas.config"].split(":")[1], flush=True)
 if sys.argv[1] == "die":
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.connectors.kafka.source import KafkaConnector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

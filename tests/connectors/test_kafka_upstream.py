@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, delete_records, delete_topic, produce
-from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rw_sql.connectors import kafka_visits
-from rw_sql.connectors.kafka_admin import BrokerError
-from rw_sql.connectors.kafka_visits import KeptClients
+from rw_sql.connectors.kafka import client_pool as kafka_visits
+from rw_sql.connectors.kafka.admin import BrokerError
+from rw_sql.connectors.kafka.client_pool import KeptClients
 
 ONE, OTHER = {"bootstrap.servers": "a:1"}, {"bootstrap.servers": "a:1", "sasl.password": "new"}
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.connectors.range_stream import RangeStreamReader, frozen, thawed
 from rw_sql.connectors.spec import check_option_values
+from rw_sql.connectors.support.range_stream import RangeStreamReader, frozen, thawed
 from tests.own_package import installed
 
 if TYPE_CHECKING:

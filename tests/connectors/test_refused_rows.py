@@ -15,13 +15,13 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from rw_sql.cli.kafka_topics import create_topic
-from rw_sql.connectors.deltalake_sink import DeltaSink
-from rw_sql.connectors.fs_sink import FileSink
-from rw_sql.connectors.jdbc_sink import JdbcSink
-from rw_sql.connectors.jdbc_url import connect
-from rw_sql.connectors.kafka_sink import KafkaSink
-from rw_sql.connectors.sink_base import INSERT, OP, Refusal, RefusedRowsError, SinkError, SinkShape, TargetUnfitError
-from rw_sql.connectors.sink_rows import refused_rows
+from rw_sql.connectors.delta.sink import DeltaSink
+from rw_sql.connectors.files.sink import FileSink
+from rw_sql.connectors.jdbc.sink import JdbcSink
+from rw_sql.connectors.jdbc.url import connect
+from rw_sql.connectors.kafka.sink import KafkaSink
+from rw_sql.connectors.sink import INSERT, OP, Refusal, RefusedRowsError, SinkError, SinkShape, TargetUnfitError
+from rw_sql.connectors.support.sink_values import refused_rows
 from tests.connectors.sink_batches import batch, shape
 from tests.postgres import PASSWORD, PostgresInfo
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.connectors.deltalake_sink import DeltaSink
+from rw_sql.connectors.delta.sink import DeltaSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.kafka_sink import records
-from rw_sql.connectors.sink_base import DELETE, UPDATE, UPDATE_BEFORE
-from rw_sql.connectors.sink_rows import json_rows, last_per_key, to_json
+from rw_sql.connectors.kafka.sink import records
+from rw_sql.connectors.sink import DELETE, UPDATE, UPDATE_BEFORE
+from rw_sql.connectors.support.sink_values import json_rows, last_per_key, to_json
 from tests.connectors.sink_batches import batch, shape
 
 

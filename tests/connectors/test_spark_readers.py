@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pytest
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.connectors.kafka.source import KafkaConnector
 from tests.connectors.certificates import issue
 from tests.secured import PASSWORD
 

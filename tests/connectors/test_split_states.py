@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.connectors.codec import MAX_OFFSET, decode_state, encode_state
+from rw_sql.connectors.support.split_state_json import MAX_OFFSET, decode_state, encode_state
 from rw_sql.errors import SqlError
 
 words = st.none() | st.text(max_size=30)

@@ -10,15 +10,15 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.executor import Executor, SessionState
-from rw_sql.runtime.faults import fault
-from rw_sql.runtime.lease import new_owner_name
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.control.executor import Executor, SessionState
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.lease import new_owner_name
+from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
 
 if TYPE_CHECKING:
-    from rw_sql.runtime.spark_sessions import SparkSessions
+    from rw_sql.runtime.spark.sessions import SparkSessions
 
 BLOCK = (
     "BEGIN UNSAFE",

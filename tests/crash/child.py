@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 
 import rw_sql
 from rw_sql.metastore import Metastore
-from rw_sql.runtime import faults, owner
+from rw_sql.runtime.control import owner
+from rw_sql.runtime.support import faults
 from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
 from tests.spark_settings import FEW_ROWS
 from tests.waits import LAST_RESORT_SECONDS

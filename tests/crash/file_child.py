@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import rw_sql
-from rw_sql.runtime import faults
+from rw_sql.runtime.support import faults
 from tests.spark_settings import FEW_ROWS
 from tests.waits import LAST_RESORT_SECONDS
 

@@ -98,7 +98,8 @@ def _differences(found: Counter[str], expected: Counter[str]) -> str:
 
 def _main(task: dict[str, Any]) -> None:
     import rw_sql
-    from rw_sql.runtime import backfill, faults
+    from rw_sql.runtime.backfill import job as backfill
+    from rw_sql.runtime.support import faults
 
     backfill.CHUNK_RECORDS = task["chunk"]
     _note_reads(Path(task["folder"]) / "read.jsonl")
@@ -135,7 +136,7 @@ def _main(task: dict[str, Any]) -> None:
 
 def _note_reads(file: Path) -> None:
     """Every chunk that is read upstream, whether or not it is committed."""
-    from rw_sql.runtime import backfill
+    from rw_sql.runtime.backfill import job as backfill
 
     read = backfill._Filling._from_upstream
 

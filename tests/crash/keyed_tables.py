@@ -152,7 +152,7 @@ def _differences(found: Mapping[int, int | None], expected: Mapping[int, int | N
 
 def _main(task: dict[str, Any]) -> None:
     import rw_sql
-    from rw_sql.runtime import faults
+    from rw_sql.runtime.support import faults
 
     # Before the jobs go on: they may have read all there is when the first statement is told.
     faults.arm(task["point"], "both")

@@ -142,8 +142,8 @@ def _differences(found: Rows, expected: Rows) -> str:
 
 def _main(task: dict[str, Any]) -> None:
     import rw_sql
-    from rw_sql.runtime import faults
     from rw_sql.runtime.refresh import staging
+    from rw_sql.runtime.support import faults
 
     staging.CHUNK_ROWS = task["chunk"]
     # A process goes on with a merge as soon as it has begun.

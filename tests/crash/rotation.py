@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.secrets import KEY_VARIABLE
+from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.ageing import Pauses
 from tests.secured import set_scram_password
 from tests.waits import LIFE_SECONDS
@@ -230,7 +230,7 @@ def create(spark: Any, task: Mapping[str, Any]) -> None:
 def main() -> None:
     """One life, up to its kill if it has one."""
     import rw_sql
-    from rw_sql.runtime import faults
+    from rw_sql.runtime.support import faults
     from tests.integration.test_live_sinks import consumed
     from tests.spark_settings import FEW_ROWS
 

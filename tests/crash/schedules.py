@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
-from rw_sql.connectors.kafka_admin import LATEST, BrokerAdmin
+from rw_sql.connectors.kafka.admin import LATEST, BrokerAdmin
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.plan.history import History
-from rw_sql.runtime import faults, owner
+from rw_sql.model.backfill_ranges import History
+from rw_sql.runtime.control import owner
+from rw_sql.runtime.support import faults
 from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.integration.attached import AttachedSession, wait_until

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.lease import now_ms, try_take
+from rw_sql.runtime.jobs.lease import now_ms, try_take
 from tests.ageing import HOUR, PAUSES, WEEK, Pauses, grow_old
 from tests.runtime.tended import TendedLog
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_all_that_is_stored_is_a_week_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rw_sql.runtime.table_files.COMMITS_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("rw_sql.runtime.delta.table_files.COMMITS_GRACE_SECONDS", 0.0)
     log = TendedLog.open(str(tmp_path))
     view = log.view("v", created_at_ms=now_ms())
     assert try_take(log.context.metastore.runtime, "me", 1, is_local=True) is not None

@@ -15,9 +15,9 @@ import pytest
 from deltalake import DeltaTable
 
 import rw_sql
-from rw_sql.runtime.delta_log import JobCommit, job_commits
-from rw_sql.runtime.output import FencedError, JobOutput
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta.delta_log import JobCommit, job_commits
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.spark_settings import FEW_ROWS
 from tests.waits import LAST_RESORT_SECONDS
 
@@ -201,7 +201,7 @@ def test_a_fence_before_the_commit_stops_files_that_are_written(
         if point == "batch.written":
             opened(tmp_path, 2)
 
-    monkeypatch.setattr("rw_sql.runtime.output.fault", taken_over)
+    monkeypatch.setattr("rw_sql.runtime.delta.job_output.fault", taken_over)
     with pytest.raises(FencedError, match="taken over"):
         first.append_frame(spark.createDataFrame([(1, 1)], "k long, v long"), 0)
     assert held(tmp_path) == []

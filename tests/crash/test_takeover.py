@@ -15,11 +15,12 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import JobStatus, Lease
 from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRecord
-from rw_sql.plan.requests import ReadJobStatuses
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.executor import Executor
-from rw_sql.runtime.holds import is_in_force, take_hold
-from rw_sql.runtime.lease import (
+from rw_sql.plan.requests.catalog import ReadJobStatuses
+from rw_sql.runtime.control.executor import Executor
+from rw_sql.runtime.control.inspector import World
+from rw_sql.runtime.control.quiesce import is_in_force, take_hold
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.lease import (
     GONE_SECONDS,
     LEASE_SECONDS,
     LeaseWatch,
@@ -31,8 +32,7 @@ from rw_sql.runtime.lease import (
     this_machine,
     try_take,
 )
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.runtime.world import World
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

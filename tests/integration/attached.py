@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Row, SparkSession
 
-    from rw_sql.session import Attached, Question
+    from rw_sql.session.attach import Attached, Question
 
 _LOOK_SECONDS = 0.1
 

@@ -16,12 +16,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 import rw_sql
-from rw_sql.runtime.delta_log import last_batch
-from rw_sql.runtime.job import StalledError
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.shared_folder import CHECK_VARIABLE
-from rw_sql.runtime.spark_sessions import SparkSessions
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta.delta_log import last_batch
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.spark.sessions import SparkSessions
+from rw_sql.runtime.spark.shared_folder import CHECK_VARIABLE
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.integration.attached import AttachedSession, Job, wait_until
 from tests.integration.cluster import Cluster
 from tests.java import java_options

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rw_sql
-from rw_sql.runtime import owner
+from rw_sql.runtime.control import owner
 from tests.integration.attached import AttachedSession
 from tests.s3_store import S3Store
 from tests.spark_settings import FEW_ROWS

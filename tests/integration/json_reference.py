@@ -14,8 +14,8 @@ from decimal import Decimal, localcontext
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.plan.definitions import source_definition
-from rw_sql.runtime.decode import ERROR, OFFSET, RAW, decode
+from rw_sql.model.definitions import source_definition
+from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, decode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

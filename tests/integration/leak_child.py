@@ -280,7 +280,7 @@ class Child:
 
     def crash(self, spark: SparkSession, value: str) -> None:
         """Another change of the secret, in the middle of which this process is killed."""
-        from rw_sql.runtime import faults
+        from rw_sql.runtime.support import faults
 
         self.rotate(value)
         faults.arm("ingest.after_query", "both")

@@ -13,16 +13,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import rw_sql
-from rw_sql.runtime import output as module
-from rw_sql.runtime.output import FencedError, JobOutput
-from rw_sql.runtime.spark_sessions import SparkSessions
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta import job_output as module
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.spark.sessions import SparkSessions
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rw_sql.session import Attached
+    from rw_sql.session.attach import Attached
 
 
 def main(settings: str, warehouse: str, local: str) -> None:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from rw_sql.plan.plan import Table
-from rw_sql.runtime.frames import frame_of
+from rw_sql.plan.result.plan import Table
+from rw_sql.runtime.spark.frames import frame_of
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.errors import SqlError
-from rw_sql.runtime import batch_scan
+from rw_sql.runtime.sql import source_scan as batch_scan
 from tests.integration.attached import produce_json
 
 if TYPE_CHECKING:

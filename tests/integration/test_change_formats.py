@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.runtime.decode import ERROR, OFFSET, RAW, SPLIT, decode, log_schema
+from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT, decode, log_schema
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateSource
 from tests.conftest import FIXTURES

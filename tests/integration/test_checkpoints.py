@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.cli.main import app
-from rw_sql.connectors.kafka import KafkaConnector
+from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.errors import SqlError
-from rw_sql.runtime.spark_sessions import SparkSessions
+from rw_sql.runtime.spark.sessions import SparkSessions
 from tests.checkpoints.made import checksums_hold, tree
 from tests.integration.attached import wait_until
 

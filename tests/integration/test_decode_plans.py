@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from rw_sql.plan.definitions import source_definition
-from rw_sql.runtime.decode import ERROR, decode
+from rw_sql.model.definitions import source_definition
+from rw_sql.runtime.decoding.decoder import ERROR, decode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

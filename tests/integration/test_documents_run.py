@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
-from rw_sql.results import cell_text
+from rw_sql.session.results import cell_text
 from rw_sql.syntax import split_script
 from tests.checkpoints.made import kafka, make_checkpoint
 from tests.integration.attached import produce_json

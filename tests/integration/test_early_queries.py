@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
-from rw_sql.runtime import rewinding
+from rw_sql.runtime.rewind import scheduler as rewinding
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:

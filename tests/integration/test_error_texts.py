@@ -11,7 +11,7 @@ import pytest
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.cli.run import require_no_open_block
 from rw_sql.errors import SqlError
-from rw_sql.scripts import run_statements
+from rw_sql.session.scripts import run_statements
 from tests.conftest import FIXTURES, rendered
 from tests.integration.attached import AttachedSession, produce_json
 from tests.waits import LIFE_SECONDS

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, OVERWRITE
-from rw_sql.plan.desired import KeyedRows
+from rw_sql.model.job_specs import KeyedRows
 from rw_sql.runtime.views.keyed import last_of_each, settled
 from rw_sql.runtime.views.unchanged import settled_moves, with_unknown
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
-from rw_sql.runtime.secrets import KEY_VARIABLE
+from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.integration.attached import produce_json, wait_until
 from tests.integration.test_live_sinks import consumed
 from tests.integration.world import nothing_changes

@@ -17,7 +17,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from rw_sql.runtime.secrets import KEY_VARIABLE
+from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.leaks import search_all
 from tests.postgres import programs
 from tests.secured import set_scram_password

@@ -17,14 +17,14 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.connectors.jdbc_reader import _read
+from rw_sql.connectors.jdbc.reader import _read
 from rw_sql.errors import SqlError
 from rw_sql.runtime.refresh import job as refresh_job
 from rw_sql.runtime.refresh import loading, staging
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.runtime.refresh.loading import held
-from rw_sql.runtime.secrets import KEY_VARIABLE
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.runtime.support.secrets import KEY_VARIABLE
+from rw_sql.syntax.query.maintained_form import KEEP
 from tests.integration.attached import AttachedSession, wait_until
 from tests.postgres import PASSWORD
 

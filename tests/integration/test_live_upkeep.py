@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.runtime import log_upkeep, table_files
-from rw_sql.runtime.delta_log import commit_versions, latest_version
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta import table_files
+from rw_sql.runtime.delta.delta_log import commit_versions, latest_version
+from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.runtime.upkeep import table_upkeep as log_upkeep
 from tests.integration.attached import AttachedSession, wait_until
 
 if TYPE_CHECKING:

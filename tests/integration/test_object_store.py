@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.runtime.delta_log import commit_versions, job_commits
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta.delta_log import commit_versions, job_commits
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.integration.attached import wait_until
 from tests.s3_store import unconditional_commits
 from tests.waits import LAST_RESORT_SECONDS

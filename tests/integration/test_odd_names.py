@@ -8,9 +8,9 @@ import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
-from rw_sql.runtime import ingest
+from rw_sql.runtime.ingest import job as ingest
 from rw_sql.runtime.views import recomputed, streamed
-from rw_sql.syntax.names import quoted, quoted_for_spark
+from rw_sql.syntax.lexing.identifiers import quoted, quoted_for_spark
 from tests.integration.attached import produce_json
 
 if TYPE_CHECKING:

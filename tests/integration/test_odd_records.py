@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from rw_sql.connectors.kafka_reader import CONSUMER_CACHE, KEPT_CONSUMERS
+from rw_sql.connectors.kafka.spark_reader import CONSUMER_CACHE, KEPT_CONSUMERS
 from tests.integration.attached import AttachedSession, produce_json
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from deltalake import write_deltalake
 from pyspark.errors import PySparkException
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from rw_sql.connectors import delta_reader
-from rw_sql.connectors.delta_commits import read_commit
-from rw_sql.connectors.delta_versions import BY_AGE, table_at
-from rw_sql.runtime.delta_log import latest_version
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.spark_sessions import SparkSessions
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.connectors.delta import reader as delta_reader
+from rw_sql.connectors.delta.commits import read_commit
+from rw_sql.connectors.delta.versions import BY_AGE, table_at
+from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.spark.sessions import SparkSessions
+from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.views import recomputed
 from tests.ageing import HOUR, WEEK, age_files
 from tests.integration.attached import wait_until
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.cli.kafka_broker import BrokerInfo
-    from rw_sql.plan.view_inputs import ViewInput
-    from rw_sql.runtime.context import Context
+    from rw_sql.model.view_inputs import ViewInput
+    from rw_sql.runtime.jobs.context import Context
     from tests.integration.attached import AttachedSession
 
 pytestmark = pytest.mark.spark

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.cli.kafka_topics import add_partitions, create_topic, delete_topic, produce
-from rw_sql.runtime import view as view_module
-from rw_sql.runtime.readers import settle as settling
+from rw_sql.runtime.direct import align_checkpoint as settling
+from rw_sql.runtime.views import job as view_module
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from py4j.protocol import unescape_new_line
 from pyspark.errors import PySparkException
 
 import rw_sql
-from rw_sql.scripts import run_statements
+from rw_sql.session.scripts import run_statements
 from tests.integration.attached import AttachedSession
 
 if TYPE_CHECKING:

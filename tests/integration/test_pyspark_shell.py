@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
-from rw_sql.session import DELTA_OPTIONS
+from rw_sql.session.attach import DELTA_OPTIONS
 from tests.integration.attached import produce_json
 from tests.integration.processes import Terminal, at_a_terminal
 from tests.waits import LAST_RESORT_SECONDS

@@ -14,8 +14,8 @@ from pyspark import InheritableThread
 import rw_sql
 from rw_sql.cli.kafka_topics import add_partitions, create_topic
 from rw_sql.metastore import Metastore
-from rw_sql.runtime import job_slot, reconciler
-from rw_sql.runtime.spark_work import work_of
+from rw_sql.runtime.control import job_slot, reconciler
+from rw_sql.runtime.spark.work import work_of
 from rw_sql.runtime.views import streamed
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.processes import Server

@@ -14,12 +14,12 @@ from deltalake import DeltaTable
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.runtime import spark_files
-from rw_sql.runtime.delta_log import last_batch, read_actions
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.row_counts import Expected, MiscountError
-from rw_sql.runtime.spark_sessions import SparkSessions
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta import staged_files as spark_files
+from rw_sql.runtime.delta.delta_log import last_batch, read_actions
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.row_counts import Expected, MiscountError
+from rw_sql.runtime.spark.sessions import SparkSessions
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

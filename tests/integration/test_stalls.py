@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic, delete_records, delete_topic
-from rw_sql.runtime import ingest, output
-from rw_sql.runtime.readers import own
+from rw_sql.runtime.delta import job_output as output
+from rw_sql.runtime.direct import readers as own
+from rw_sql.runtime.ingest import job as ingest
 from tests.integration.attached import produce_json, wait_until
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
-    from rw_sql.runtime import ingest, output
+    from rw_sql.runtime.delta import job_output as output
+    from rw_sql.runtime.ingest import job as ingest
 from tests.integration.attached import AttachedSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery")]

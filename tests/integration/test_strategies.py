@@ -15,20 +15,20 @@ from deltalake import DeltaTable
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
-from rw_sql.plan.desired import view_spec
+from rw_sql.model.job_specs import view_spec
+from rw_sql.model.relations import schema_columns
 from rw_sql.plan.lower import lower
-from rw_sql.plan.relations import schema_columns
-from rw_sql.runtime import faults
-from rw_sql.runtime.arrival import last_data_version
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.progress import committed_versions
-from rw_sql.runtime.spark_sessions import SparkSessions, plain_sql
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.runtime.view import View
-from rw_sql.runtime.world import World
+from rw_sql.runtime.control.inspector import World
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.positions.high_water import last_data_version
+from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.spark.sessions import SparkSessions, plain_sql
+from rw_sql.runtime.support import faults
+from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.runtime.views.job import View
 from rw_sql.syntax import parse_statement
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.syntax.query.maintained_form import KEEP
 from tests.integration.attached import wait_until
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.plan.definitions import source_definition
-from rw_sql.runtime.decode import ERROR, OFFSET, decode
+from rw_sql.model.definitions import source_definition
+from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, decode
 from tests.integration import json_reference
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.runtime.table_files import compact
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.table_files import compact
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.plan.query_requests import AnalyzeQuery, Relation
-from rw_sql.runtime.analyze import analyze
-from rw_sql.runtime.decode import ERROR, OFFSET, decode
+from rw_sql.plan.requests.queries import AnalyzeQuery, Relation
+from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, decode
+from rw_sql.runtime.spark.query_analysis import analyze
 from tests.integration.test_change_formats import definition, plain, records_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.runtime.positions import read_positions
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.positions.shared import read_positions
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rw_sql.magics.table import ResultTable
-from rw_sql.results import Rows
+from rw_sql.session.results import Rows
 
 ROWS = Rows(columns=("name", "<b>"), rows=(("a & b", None), ("long name", "1\n2")))
 

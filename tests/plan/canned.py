@@ -8,33 +8,20 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, Upstream, UpstreamSplit
-from rw_sql.connectors.kafka import topics_of
+from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.registry import connector
-from rw_sql.connectors.sink_base import SinkLook
+from rw_sql.connectors.sink import SinkLook
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.codec import before_to_json, changes_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import FORGOTTEN, OperationRecord, PutSplitStates, SourceRecord
 from rw_sql.metastore.snapshot import before_image, effect_of
-from rw_sql.plan.desired import holds_of, ingest_fragment
-from rw_sql.plan.explain import explain_lines
-from rw_sql.plan.log_requests import LogSize, MeasureLogs
+from rw_sql.model.job_specs import holds_of, ingest_fragment
+from rw_sql.model.offset_ranges import LogPiece, ReadLife, with_piece, with_span
+from rw_sql.model.options import visible
 from rw_sql.plan.lower import lower, lower_explained
-from rw_sql.plan.options import visible
-from rw_sql.plan.position_requests import (
-    CommittedRanges,
-    Positions,
-    ReadCommittedRanges,
-    ReadHistoryGround,
-    ReadPositions,
-    ReadPositionsBefore,
-    ReadVersion,
-    ReadWatermarks,
-)
-from rw_sql.plan.query_requests import AnalyzeQuery, QueryAnalysis
-from rw_sql.plan.ranges import LogPiece, ReadLife, with_piece, with_span
-from rw_sql.plan.requests import (
+from rw_sql.plan.requests.catalog import (
     AsIf,
     CheckpointText,
     MeasureLags,
@@ -50,10 +37,21 @@ from rw_sql.plan.requests import (
     SealSecret,
     drive,
 )
-from rw_sql.plan.rewind_requests import LookAtRewind, ReadRewindPoints, RewindLook
-from rw_sql.plan.steps import after
-from rw_sql.plan.table_requests import LookAtTable, TableLook
-from rw_sql.plan.upstream_requests import (
+from rw_sql.plan.requests.logs import LogSize, MeasureLogs
+from rw_sql.plan.requests.positions import (
+    CommittedRanges,
+    Positions,
+    ReadCommittedRanges,
+    ReadHistoryGround,
+    ReadPositions,
+    ReadPositionsBefore,
+    ReadVersion,
+    ReadWatermarks,
+)
+from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.requests.rewind import LookAtRewind, ReadRewindPoints, RewindLook
+from rw_sql.plan.requests.tables import LookAtTable, TableLook
+from rw_sql.plan.requests.upstream import (
     FindColumnMisfit,
     FindOffsetsAt,
     FindRecordTimes,
@@ -62,7 +60,9 @@ from rw_sql.plan.upstream_requests import (
     LookAtUpstream,
     ReadGroupOffsets,
 )
-from rw_sql.runtime.checkpoint_answers import answer_checkpoint
+from rw_sql.plan.result.explain import explain_lines
+from rw_sql.plan.result.steps import after
+from rw_sql.runtime.control.checkpoint_requests import answer_checkpoint
 from rw_sql.syntax import parse_statement
 from tests.conftest import rendered
 
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore.facts import RewindPoint
     from rw_sql.metastore.records import Change, Operation
-    from rw_sql.plan.plan import Plan
-    from rw_sql.plan.requests import Asking, Request
+    from rw_sql.plan.requests.catalog import Asking, Request
+    from rw_sql.plan.result.plan import Plan
 
 T = TypeVar("T")
 

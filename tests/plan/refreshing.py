@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.plan.refreshes import refresh_of
+from rw_sql.model.refresh_states import refresh_of
 from tests.plan.tables import table, tables_world
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.connectors.registry import connector
-from rw_sql.connectors.sink_base import SinkLook
+from rw_sql.connectors.sink import SinkLook
 from rw_sql.plan.lower import lower
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import UnsafeBlock

@@ -10,11 +10,11 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.plan.backfill import view_options, with_rate_limit
-from rw_sql.plan.desired import ViewSpec, desired_jobs
-from rw_sql.plan.history import History, Portion, SplitHistory, next_chunk, plan_portions
-from rw_sql.plan.ranges import LogPiece, total, with_piece, without
-from rw_sql.plan.upstream_requests import LookAtUpstream
+from rw_sql.model.backfill_ranges import History, Portion, SplitHistory, next_chunk, plan_portions
+from rw_sql.model.job_specs import ViewSpec, desired_jobs
+from rw_sql.model.offset_ranges import LogPiece, total, with_piece, without
+from rw_sql.plan.requests.upstream import LookAtUpstream
+from rw_sql.plan.statements.view.backfill_plan import view_options, with_rate_limit
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import CreateMaterializedView
 from tests.plan.canned import CannedWorld, create_source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.plan.definitions import definition_of, log_columns, primary_key, reader_definition, source_definition
+from rw_sql.model.definitions import definition_of, log_columns, primary_key, reader_definition, source_definition
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateSource
 from tests.plan.canned import refused

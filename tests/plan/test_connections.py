@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.plan.desired import IngestSpec, desired_jobs
-from rw_sql.plan.plan import Plan
+from rw_sql.model.job_specs import IngestSpec, desired_jobs
+from rw_sql.plan.result.plan import Plan
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, refused
 
 VALUE = "correct horse battery staple"

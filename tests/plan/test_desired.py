@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.plan.desired import desired_jobs
+from rw_sql.model.job_specs import desired_jobs
 from tests.plan.canned import CannedWorld, create_source, moved_world
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
-from rw_sql.plan.position_requests import Positions
-from rw_sql.plan.splits import discover, preview_splits, split_order, split_status
-from rw_sql.plan.upstream_requests import FindOffsetsAt
+from rw_sql.plan.effects.discovery import discover, preview_splits, split_order, split_status
+from rw_sql.plan.requests.positions import Positions
+from rw_sql.plan.requests.upstream import FindOffsetsAt
 
 KAFKA = connector("kafka")
 

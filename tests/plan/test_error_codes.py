@@ -11,11 +11,11 @@ import pytest
 
 from rw_sql import errors
 from rw_sql.assets import list_assets, read_asset
-from rw_sql.environment import check_java
 from rw_sql.errors import ErrorCode, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import parse_catalog
 from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
+from rw_sql.session.java import check_java
 from tests.conftest import FIXTURES, rendered
 from tests.waits import LAST_RESORT_SECONDS
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.plan.plan import Preview, SplitPreview
-from rw_sql.plan.preview import render_preview
+from rw_sql.plan.result.plan import Preview, SplitPreview
+from rw_sql.plan.result.preview import render_preview
 from tests.conftest import FIXTURES
 from tests.plan.canned import ELSEWHERE, moved_world
 

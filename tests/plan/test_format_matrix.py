@@ -11,9 +11,9 @@ import pytest
 from rw_sql.connectors.formats import ENCODES, FORMATS, NOT_HERE, SPECS, find_encode_fault, instead_of
 from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.errors import SqlError
-from rw_sql.plan.format_checks import check_source_format, require_rows
+from rw_sql.plan.checks.formats import check_source_format, require_rows
 from rw_sql.syntax import parse_statement
-from rw_sql.syntax.rules import columns
+from rw_sql.syntax.parsing.actions import columns
 from rw_sql.syntax.statements import CreateSource, FormatEncode
 
 if TYPE_CHECKING:

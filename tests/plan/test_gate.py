@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.plan.gate import question_of, refusal, require_switch, token_of
 from rw_sql.plan.lower import lower
+from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import UnsafeBlock
 from tests.plan.canned import CannedWorld, create_source, moved_world

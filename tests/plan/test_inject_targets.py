@@ -9,9 +9,9 @@ import pytest
 from rw_sql.connectors.base import GroupOffsets
 from rw_sql.errors import Span, SqlError
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.plan.moments import interval_milliseconds, timestamp_milliseconds
-from rw_sql.plan.requests import CheckpointText
-from rw_sql.plan.upstream_requests import FindOffsetsAt
+from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
+from rw_sql.plan.requests.catalog import CheckpointText
+from rw_sql.plan.requests.upstream import FindOffsetsAt
 from tests.plan.canned import CannedWorld, create_source, moved_world, refused
 
 SPAN = Span(start=0, end=1, line=1, column=1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.errors import SqlError
-from rw_sql.plan.offset_files import FORMS, read_offsets, write_offsets
+from rw_sql.model.offset_files import FORMS, read_offsets, write_offsets
 
 
 def read(text: str) -> tuple[str, dict[str, str | None]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.errors import Span, SqlError
-from rw_sql.plan.parameters import (
+from rw_sql.model.parameters import (
     SESSION_PARAMETERS,
     SYSTEM_PARAMETERS,
     read_value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.plan.desired import IngestSpec, desired_jobs
+from rw_sql.model.job_specs import IngestSpec, desired_jobs
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 
 STOPPED = "source_rate_limit is 0: ALTER SOURCE s SET source_rate_limit = DEFAULT"

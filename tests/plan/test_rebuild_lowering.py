@@ -6,8 +6,8 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, RebuildRecord
-from rw_sql.plan.desired import ViewSpec, desired_jobs
-from rw_sql.plan.lower_rebuild import SWAP, rebuild_groups, swap_operation
+from rw_sql.model.job_specs import ViewSpec, desired_jobs
+from rw_sql.plan.statements.view.rebuild import SWAP, rebuild_groups, swap_operation
 from tests.plan.canned import CannedWorld, moved_world
 from tests.plan.test_rewind_lowering import with_point
 

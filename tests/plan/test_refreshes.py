@@ -14,8 +14,8 @@ from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
-from rw_sql.plan.desired import RefreshSpec, desired_jobs
-from rw_sql.plan.refreshes import (
+from rw_sql.model.job_specs import RefreshSpec, desired_jobs
+from rw_sql.model.refresh_states import (
     begun,
     finished,
     given_up,
@@ -26,7 +26,7 @@ from rw_sql.plan.refreshes import (
     staged,
     triggered,
 )
-from rw_sql.plan.upstream_requests import FindColumnMisfit, LookAtUpstream
+from rw_sql.plan.requests.upstream import FindColumnMisfit, LookAtUpstream
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
 from tests.plan.canned import CannedWorld, create_source, refusals, refused

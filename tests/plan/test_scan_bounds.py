@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rw_sql.plan.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
+from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.connectors.sink_base import SinkLook
+from rw_sql.connectors.sink import SinkLook
 from rw_sql.metastore.records import SinkRecord
-from rw_sql.plan.desired import SinkSpec, ViewSpec, desired_jobs
-from rw_sql.plan.query_requests import QueryAnalysis
-from rw_sql.plan.upstream_requests import LookAtTarget
+from rw_sql.model.job_specs import SinkSpec, ViewSpec, desired_jobs
+from rw_sql.plan.requests.queries import QueryAnalysis
+from rw_sql.plan.requests.upstream import LookAtTarget
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source, refusals, refused, told
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rw_sql.plan.plan import Plan
+    from rw_sql.plan.result.plan import Plan
 
 COUNTS = (
     '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}},'

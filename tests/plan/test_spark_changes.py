@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.plan.spark_changes import catalog_refusal, change_refusal, found_object
-from rw_sql.syntax.spark_changes import changed_names
+from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object
+from rw_sql.syntax.dialect.spark_changes import changed_names
 from tests.conftest import FIXTURES, rendered
 from tests.plan.canned import HERE, CannedWorld, create_source
 

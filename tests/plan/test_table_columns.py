@@ -8,9 +8,9 @@ import pytest
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import Operation, PutObject
-from rw_sql.plan.definitions import definition_of
-from rw_sql.plan.desired import ViewSpec, desired_jobs
-from rw_sql.plan.relations import schema_columns
+from rw_sql.model.definitions import definition_of
+from rw_sql.model.job_specs import ViewSpec, desired_jobs
+from rw_sql.model.relations import schema_columns
 from tests.plan.canned import CannedWorld, refused
 from tests.plan.tables import KEYED, analyzed, both_are_true, create_table, shown, sink, source, table, tables_world
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.plan.definitions import definition_of, source_of_table, table_definition
-from rw_sql.plan.desired import IngestSpec, SinkSpec, ViewSpec, desired_jobs
+from rw_sql.model.definitions import definition_of, source_of_table, table_definition
+from rw_sql.model.job_specs import IngestSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.plan.lower import lower
-from rw_sql.syntax.script import parse
+from rw_sql.syntax.parsing.script import parse
 from rw_sql.syntax.statements import UnsafeBlock
 from tests.plan.canned import HERE, refused
 from tests.plan.refreshing import refreshable_world, state

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.plan.desired import IngestSpec, desired_jobs
+from rw_sql.model.job_specs import IngestSpec, desired_jobs
 from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, moved_world, refused
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.plan.ranges import covered, uncovered, with_span
+from rw_sql.model.offset_ranges import covered, uncovered, with_span
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject
-from rw_sql.runtime import reconciler as module
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.reconciler import Reconciler
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.control import reconciler as module
+from rw_sql.runtime.control.reconciler import Reconciler
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 from tests.waits import wait_until as wait_until
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore.facts import JobStatus
     from rw_sql.metastore.records import Change
-    from rw_sql.plan.desired import JobSpec
-    from rw_sql.runtime.ingest import Ingest
-    from rw_sql.runtime.job import Failure
-    from rw_sql.runtime.prepared import Prepared
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.ingest.job import Ingest
+    from rw_sql.runtime.ingest.warm_start import Prepared
+    from rw_sql.runtime.jobs.job import Failure
 
 
 @dataclass(slots=True)

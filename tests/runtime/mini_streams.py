@@ -18,22 +18,22 @@ from deltalake import DeltaTable, Schema
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SourceRecord
-from rw_sql.plan.desired import ingest_fragment, ingest_spec, view_job
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.delta_log import latest_version, read_actions
-from rw_sql.runtime.executor import Executor, SessionState
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.positions import read_positions
-from rw_sql.runtime.rewinding import Rewinding
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.model.job_specs import ingest_fragment, ingest_spec, view_job
+from rw_sql.runtime.control.executor import Executor, SessionState
+from rw_sql.runtime.delta.delta_log import latest_version, read_actions
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.positions.shared import read_positions
+from rw_sql.runtime.rewind.scheduler import Rewinding
+from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from rw_sql.plan.plan import Table
-    from rw_sql.runtime.spark_sessions import SparkSessions
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.runtime.spark.sessions import SparkSessions
 
 SPLIT = "1-0"
 KEYS = 3

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.runtime import faults
-from rw_sql.runtime.rewind import carry_out
+from rw_sql.runtime.rewind.restore import carry_out
+from rw_sql.runtime.support import faults
 from tests.ageing import Pauses
 from tests.runtime.mini_streams import MiniWarehouse, expected
 

@@ -24,16 +24,16 @@ from rw_sql.metastore.records import (
     RebuildRecord,
     SourceRecord,
 )
-from rw_sql.plan.desired import ingest_fragment
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.decode import BUCKET, ERROR, OFFSET, SPLIT
-from rw_sql.runtime.delta_log import commit_versions, read_actions
-from rw_sql.runtime.log_upkeep import Retention, Upkeep
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.range_history import note_stretches
-from rw_sql.runtime.read_ranges import note_cleaned_ranges, note_ranges
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.runtime.table_files import live_files
+from rw_sql.model.job_specs import ingest_fragment
+from rw_sql.runtime.decoding.decoder import BUCKET, ERROR, OFFSET, SPLIT
+from rw_sql.runtime.delta.delta_log import commit_versions, read_actions
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.table_files import live_files
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.positions.commit_history import note_stretches
+from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
+from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.runtime.upkeep.table_upkeep import Retention, Upkeep
 
 HIDDEN = {
     SPLIT: pa.string(),
@@ -221,7 +221,8 @@ def put(metastore: Metastore, record: SourceRecord | MaterializedViewRecord | Re
 
 
 if __name__ == "__main__":
-    from rw_sql.runtime import faults, table_files
+    from rw_sql.runtime.delta import table_files
+    from rw_sql.runtime.support import faults
 
     folder, point = sys.argv[1:]
     table_files.GRACE_SECONDS = 0.0

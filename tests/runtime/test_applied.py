@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from rw_sql.runtime.applied import Applied
+from rw_sql.runtime.jobs.applied_epoch import Applied
 from tests.runtime.jobs import WAIT_SECONDS, wait_until
 
 

@@ -15,22 +15,23 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import Hold, Lease
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
-from rw_sql.plan.gate import token_of
-from rw_sql.plan.plan import Plan
-from rw_sql.runtime import executor, holds
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.executor import Executor, SessionState
-from rw_sql.runtime.holds import COMMIT_SECONDS, held_jobs, still_hold, take_hold
-from rw_sql.runtime.lease import new_owner_name, now_ms, process_start, this_machine
-from rw_sql.runtime.metrics import Metrics
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.plan.result.confirmation import token_of
+from rw_sql.plan.result.plan import Plan
+from rw_sql.runtime.control import executor
+from rw_sql.runtime.control import quiesce as holds
+from rw_sql.runtime.control.executor import Executor, SessionState
+from rw_sql.runtime.control.quiesce import COMMIT_SECONDS, held_jobs, still_hold, take_hold
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.lease import new_owner_name, now_ms, process_start, this_machine
+from rw_sql.runtime.observe.metrics import Metrics
+from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.plan.gate import Question
-    from rw_sql.runtime.spark_sessions import SparkSessions
+    from rw_sql.plan.result.confirmation import Question
+    from rw_sql.runtime.spark.sessions import SparkSessions
 
 CREATE = "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20')"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rw_sql.runtime.job import BatchGate, BrokenOffError
+from rw_sql.runtime.jobs.job import BatchGate, BrokenOffError
 
 # Spark 4.2, StreamExecution.PROXY_ERROR: what makes an error of Python's an interruption.
 _PROXY_ERROR = (

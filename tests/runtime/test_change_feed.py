@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
-from rw_sql.runtime.change_feed import feed_begin
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta.change_feed import feed_begin
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path

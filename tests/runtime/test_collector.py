@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rw_sql.runtime import collector
-from rw_sql.runtime.collector import collector_resting
+from rw_sql.runtime.support import gc_pause as collector
+from rw_sql.runtime.support.gc_pause import collector_resting
 
 
 @pytest.fixture(autouse=True)

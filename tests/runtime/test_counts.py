@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rw_sql.runtime.decode import ERROR
-from rw_sql.runtime.delta_log import column_count, read_actions
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.delta_log import column_count, read_actions
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from rw_sql.runtime.delta_log import commits, job_commits, last_batch, latest_version
-from rw_sql.runtime.output import FencedError, JobOutput
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta.delta_log import commits, job_commits, last_batch, latest_version
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rw_sql.runtime.event_log import log_event
+from rw_sql.runtime.support.event_log import log_event
 
 
 def test_a_line_is_made_of_pairs(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.plan.plan import ObjectChange
-from rw_sql.runtime.flush import Patience, _of_what_came, read_to
+from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.runtime.observe.flush import Patience, _of_what_came, read_to
 from tests.runtime.test_blocks import Session
 
 if TYPE_CHECKING:

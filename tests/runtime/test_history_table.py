@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.plan.history import Portion
-from rw_sql.runtime import history_table
-from rw_sql.runtime.history_table import HistoryTable, held_spans, is_there, is_whole, unproved_lives
-from rw_sql.runtime.output import FencedError
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.model.backfill_ranges import Portion
+from rw_sql.runtime.backfill import staging_table as history_table
+from rw_sql.runtime.backfill.staging_table import HistoryTable, held_spans, is_there, is_whole, unproved_lives
+from rw_sql.runtime.delta.job_output import FencedError
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.jar_cache import are_jars_ours, jar_settings, remember_jars, remembered_jars
+from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars, remembered_jars
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.runtime.job import cause_line
+from rw_sql.runtime.jobs.job import cause_line
 
 IN_PYTHON = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "/lib/clientserver.py", line 644, in _call_proxy
@@ -12,7 +12,7 @@ IN_PYTHON = """An exception was raised by the Python Proxy. Return Message: Trac
                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   File "/lib/ingest.py", line 236, in _on_batch
     raise FencedError(f"{self.spec.job} was stopped")
-rw_sql.runtime.output.FencedError: another run of mv-1 has taken over from run 3
+rw_sql.runtime.delta.job_output.FencedError: another run of mv-1 has taken over from run 3
 """
 
 IN_THE_JVM = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):

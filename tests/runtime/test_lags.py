@@ -10,9 +10,9 @@ import pytest
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import AssignSplits, MaterializedViewRecord, Operation, PutObject, SourceRecord
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.lags import LOOK_SECONDS, measure_lags
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.observe.lag import LOOK_SECONDS, measure_lags
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import rw_sql.runtime.ingest as module
-from rw_sql.runtime.ingest import Ingest
-from rw_sql.runtime.job import BatchGate
+import rw_sql.runtime.ingest.job as module
+from rw_sql.runtime.ingest.job import Ingest
+from rw_sql.runtime.jobs.job import BatchGate
 
 
 class _Query:

@@ -10,19 +10,19 @@ from deltalake import Schema
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord
-from rw_sql.plan.definitions import definition_of
-from rw_sql.plan.log_requests import LogSize
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.decode import BUCKET, ERROR, log_statistics
-from rw_sql.runtime.delta_log import column_count, read_actions
-from rw_sql.runtime.log_size import measure_logs
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.model.definitions import definition_of
+from rw_sql.plan.requests.logs import LogSize
+from rw_sql.runtime.decoding.decoder import BUCKET, ERROR, log_statistics
+from rw_sql.runtime.delta.delta_log import column_count, read_actions
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.positions.log_size import measure_logs
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.runtime.spark_sessions import SparkSessions
+    from rw_sql.runtime.spark.sessions import SparkSessions
 
 COLUMNS = 40
 

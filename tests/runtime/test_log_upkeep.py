@@ -15,17 +15,19 @@ from deltalake import DeltaTable, Schema
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import DIFF, RebuildRecord
-from rw_sql.plan.desired import view_spec
-from rw_sql.runtime import faults, log_upkeep, table_files
-from rw_sql.runtime.arrival import last_data_version
-from rw_sql.runtime.delta_log import commit_versions
-from rw_sql.runtime.job import StalledError
-from rw_sql.runtime.lease import now_ms
-from rw_sql.runtime.log_readers import require_versions
-from rw_sql.runtime.log_upkeep import Retention, Upkeep, retention_of
-from rw_sql.runtime.output import FencedError, JobOutput
-from rw_sql.runtime.positions import read_committed_ranges
-from rw_sql.runtime.read_ranges import read_ranges
+from rw_sql.model.job_specs import view_spec
+from rw_sql.runtime.delta import table_files
+from rw_sql.runtime.delta.delta_log import commit_versions
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.positions.high_water import last_data_version
+from rw_sql.runtime.positions.logged_ranges import read_ranges
+from rw_sql.runtime.positions.shared import read_committed_ranges
+from rw_sql.runtime.positions.table_consumers import require_versions
+from rw_sql.runtime.support import faults
+from rw_sql.runtime.upkeep import table_upkeep as log_upkeep
+from rw_sql.runtime.upkeep.table_upkeep import Retention, Upkeep, retention_of
 from tests.runtime.tended import SPLIT_NAME, TendedLog, put
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.connectors.kafka import KafkaConnector
-from rw_sql.runtime.opening import Opening
+from rw_sql.connectors.kafka.source import KafkaConnector
+from rw_sql.runtime.ingest.source_stream import Opening
 from rw_sql.syntax import parse_statement
 
 STATEMENT = parse_statement("CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 't') FORMAT PLAIN ENCODE JSON")

@@ -21,20 +21,20 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     SourceRecord,
 )
-from rw_sql.plan.desired import ReaderSpec, ViewSpec
-from rw_sql.plan.position_requests import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.holds import held_jobs
-from rw_sql.runtime.job import StalledError
-from rw_sql.runtime.lease import now_ms
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.pace import Throttle
-from rw_sql.runtime.readers import own as own_module
-from rw_sql.runtime.readers.positions import commit_key
-from rw_sql.runtime.readers.record import read_record, with_lines, write_record
-from rw_sql.runtime.readers.settle import Wanted, settle
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.runtime.world import World
+from rw_sql.model.job_specs import ReaderSpec, ViewSpec
+from rw_sql.plan.requests.positions import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
+from rw_sql.runtime.control.inspector import World
+from rw_sql.runtime.control.quiesce import held_jobs
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.direct import readers as own_module
+from rw_sql.runtime.direct.align_checkpoint import Wanted, settle
+from rw_sql.runtime.direct.checkpoint_record import read_record, with_lines, write_record
+from rw_sql.runtime.direct.positions import commit_key
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.jobs.rate_limit import Throttle
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.jobs import Jobs
 from tests.runtime.test_own_reader_checkpoints import Checkpoint
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from rw_sql.plan.position_requests import Positions
+    from rw_sql.plan.requests.positions import Positions
 
 KAFKA = connector("kafka")
 FRAGMENT = "mv-2:1"

@@ -13,12 +13,12 @@ import pytest
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import Operation, ParameterRecord, PauseRecord, PutObject
-from rw_sql.runtime import owner as module
-from rw_sql.runtime.applied import Applied
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.lease import now_ms
-from rw_sql.runtime.owner import APPLIED, NOT_YET_APPLIED, Owner
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.control import owner as module
+from rw_sql.runtime.control.owner import APPLIED, NOT_YET_APPLIED, Owner
+from rw_sql.runtime.jobs.applied_epoch import Applied
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.jobs import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from rw_sql.runtime.pace import BATCH_RECORDS, Pace, Throttle, pace_of
-from rw_sql.runtime.spark_sessions import polling_delay_ms
+from rw_sql.runtime.jobs.rate_limit import BATCH_RECORDS, Pace, Throttle, pace_of
+from rw_sql.runtime.spark.sessions import polling_delay_ms
 
 
 @pytest.mark.parametrize(

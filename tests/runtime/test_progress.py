@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.progress import committed_versions, planned_stretch
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.positions.progress import committed_versions, planned_stretch
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,12 +9,12 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.ranges import ReadLife
-from rw_sql.runtime import read_ranges as module
-from rw_sql.runtime.delta_log import JobCommit
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.read_ranges import ReadRanges, held_log, note_ranges, read_ranges
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.model.offset_ranges import ReadLife
+from rw_sql.runtime.delta.delta_log import JobCommit
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.positions import logged_ranges as module
+from rw_sql.runtime.positions.logged_ranges import ReadRanges, held_log, note_ranges, read_ranges
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-from rw_sql.runtime.job import StalledError
-from rw_sql.runtime.readable import require_readable, require_same, require_splits
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.jobs.startable import require_readable, require_same, require_splits
 
 
 def upstream(start: int = 0, end: int = 10, *, cluster: str = "here", life: str = "first") -> Upstream:

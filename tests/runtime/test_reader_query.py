@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rw_sql.runtime.background import prepare
-from rw_sql.runtime.job import BrokenOffError
-from rw_sql.runtime.reader_query import EarlyQuery
+from rw_sql.runtime.ingest.query import EarlyQuery
+from rw_sql.runtime.jobs.job import BrokenOffError
+from rw_sql.runtime.support.background import prepare
 
 
 @dataclass(slots=True)

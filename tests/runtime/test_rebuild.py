@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.plan.desired import rebuild_job
-from rw_sql.plan.lower_rebuild import SWAP
-from rw_sql.runtime import faults
-from rw_sql.runtime.rebuilding import swap_rebuilt
-from rw_sql.runtime.sweep import sweep
+from rw_sql.model.job_specs import rebuild_job
+from rw_sql.plan.statements.view.rebuild import SWAP
+from rw_sql.runtime.support import faults
+from rw_sql.runtime.upkeep.dropped_objects import sweep
+from rw_sql.runtime.views.swap import swap_rebuilt
 from tests.runtime.mini_streams import MiniView, MiniWarehouse, expected
 from tests.runtime.rewind_sequences import SWAP_POINTS, Killed
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.metastore.records import AssignSplits, Operation, PutObject
-from rw_sql.plan.desired import IngestSpec
-from rw_sql.plan.lower_undo import DISCOVERY
-from rw_sql.runtime import job_slot
-from rw_sql.runtime import reconciler as module
-from rw_sql.runtime.discovered import only_adds_splits, was_discovered
-from rw_sql.runtime.ending import Ending
-from rw_sql.runtime.ingest import Ingest
-from rw_sql.runtime.job import BatchGate, Failure, StalledError
-from rw_sql.runtime.prepared import Prepared
+from rw_sql.model.job_specs import IngestSpec
+from rw_sql.plan.statements.move.undo import DISCOVERY
+from rw_sql.runtime.control import job_slot
+from rw_sql.runtime.control import reconciler as module
+from rw_sql.runtime.ingest.job import Ingest
+from rw_sql.runtime.ingest.split_discovery import only_adds_splits, was_discovered
+from rw_sql.runtime.ingest.stopped_reader import Ending
+from rw_sql.runtime.ingest.warm_start import Prepared
+from rw_sql.runtime.jobs.job import BatchGate, Failure, StalledError
 from tests.runtime.jobs import WAIT_SECONDS, Jobs, wait_until
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rw_sql.metastore.facts import JobStatus
-    from rw_sql.plan.desired import JobSpec
-    from rw_sql.runtime.context import Context
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.jobs.context import Context
 
 
 @pytest.fixture

@@ -15,21 +15,21 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.connectors.private_files import SecretText
+from rw_sql.connectors.support.private_files import SecretText
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import DropObject, Operation, PauseRecord, PutObject, SourceRecord, TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
-from rw_sql.plan.desired import RefreshSpec, desired_jobs
-from rw_sql.plan.refreshes import KILLED, begun, refresh_of
-from rw_sql.runtime import output as output_module
-from rw_sql.runtime.backfills import unfinished_backfills
-from rw_sql.runtime.context import Context
+from rw_sql.model.job_specs import RefreshSpec, desired_jobs
+from rw_sql.model.refresh_states import KILLED, begun, refresh_of
+from rw_sql.runtime.delta import job_output as output_module
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.refresh import job as job_module
 from rw_sql.runtime.refresh import staging as staging_module
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.refresh.staging import Staged, Staging
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.syntax.query.maintained_form import KEEP
 from tests.waits import LAST_RESORT_SECONDS as SECONDS
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:
 
 
 def test_a_load_that_was_cancelled_comes_to_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rw_sql.plan.refreshes import given_up
+    from rw_sql.model.refresh_states import given_up
 
     real = job_module.load
 

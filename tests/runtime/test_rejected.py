@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from rw_sql.connectors.sink_base import Refusal, SinkShape
-from rw_sql.runtime.rejected import RejectedRows, reason_of, rejected_count
+from rw_sql.connectors.sink import Refusal, SinkShape
+from rw_sql.runtime.delta.rejected_rows import RejectedRows, reason_of, rejected_count
 from tests.connectors.sink_batches import batch, shape
 
 if TYPE_CHECKING:

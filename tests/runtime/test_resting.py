@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PauseRecord, PutObject, SourceRecord
-from rw_sql.plan.history import History, SplitHistory
-from rw_sql.runtime import reconciler as module
+from rw_sql.model.backfill_ranges import History, SplitHistory
+from rw_sql.runtime.control import reconciler as module
 from tests.runtime.jobs import Jobs
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import Operation, PutObject
-from rw_sql.plan.history import History, SplitHistory
-from rw_sql.runtime import faults
-from rw_sql.runtime.rewind import carry_out
-from rw_sql.runtime.rewind_points import copy_checkpoint, least_needed_version
+from rw_sql.model.backfill_ranges import History, SplitHistory
+from rw_sql.runtime.rewind.points import copy_checkpoint, least_needed_version
+from rw_sql.runtime.rewind.restore import carry_out
+from rw_sql.runtime.support import faults
 from tests.runtime.mini_streams import MiniWarehouse, expected
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, Killed, live_on
 
@@ -150,7 +150,7 @@ def test_killed_anywhere_it_is_carried_out_by_the_next_owner(
 def test_a_point_whose_making_is_killed_is_made_by_the_next_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    from rw_sql.runtime.rewind_points import make_points, wanted_points
+    from rw_sql.runtime.rewind.points import make_points, wanted_points
 
     def die(name: str) -> None:
         raise Killed(name)

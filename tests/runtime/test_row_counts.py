@@ -8,12 +8,21 @@ import pyarrow as pa
 import pytest
 
 from rw_sql.connectors.registry import connector
-from rw_sql.runtime.decode import ERROR
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.row_counts import ANY, MISCOUNT, Planned, RowCount, at_most, exactly, expected_of, planned_rows
-from rw_sql.runtime.row_counts import MiscountError as Miscount
-from rw_sql.runtime.shared_folder import is_on_one_machine
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.row_counts import (
+    ANY,
+    MISCOUNT,
+    Planned,
+    RowCount,
+    at_most,
+    exactly,
+    expected_of,
+    planned_rows,
+)
+from rw_sql.runtime.delta.row_counts import MiscountError as Miscount
+from rw_sql.runtime.spark.shared_folder import is_on_one_machine
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.test_counts import SCHEMA
 from tests.runtime.test_progress import offset, write
 

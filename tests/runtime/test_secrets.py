@@ -12,7 +12,7 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SecretRecord
-from rw_sql.runtime.secrets import KEY_FILE_VARIABLE, KEY_VARIABLE, read_secret, seal
+from rw_sql.runtime.support.secrets import KEY_FILE_VARIABLE, KEY_VARIABLE, read_secret, seal
 from tests.conftest import FIXTURES, rendered
 
 if TYPE_CHECKING:

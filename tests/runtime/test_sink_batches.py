@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from rw_sql.connectors.sink_base import OP
-from rw_sql.runtime.sink_batches import arranged
+from rw_sql.connectors.sink import OP
+from rw_sql.runtime.sinks.batches import arranged
 from tests.connectors.sink_batches import shape
 
 FEED = pa.schema(

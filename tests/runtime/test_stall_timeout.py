@@ -12,14 +12,14 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
-from rw_sql.plan.history import History, SplitHistory
-from rw_sql.runtime import waiting as module
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.lease import try_take
-from rw_sql.runtime.stall_timeout import StallTimeout
-from rw_sql.runtime.statuses import run_mark
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.runtime.waiting import wait_until_made
+from rw_sql.model.backfill_ranges import History, SplitHistory
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.lease import try_take
+from rw_sql.runtime.jobs.statuses import run_mark
+from rw_sql.runtime.observe import wait as module
+from rw_sql.runtime.observe.wait import wait_until_made
+from rw_sql.runtime.support.stall_timeout import StallTimeout
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.jobs import WAIT_SECONDS
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.runtime import owner as module
-from rw_sql.runtime.owner import Owner
+from rw_sql.runtime.control import owner as module
+from rw_sql.runtime.control.owner import Owner
 from tests.runtime.test_blocks import Session
 
 if TYPE_CHECKING:

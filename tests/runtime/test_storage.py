@@ -14,12 +14,12 @@ import pytest
 
 import rw_sql
 from rw_sql.checkpoints.files import CheckpointFiles
-from rw_sql.connectors.delta_commits import read_commit
+from rw_sql.connectors.delta.commits import read_commit
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.background import prepare
-from rw_sql.runtime.delta_log import latest_version
-from rw_sql.runtime.lease import renewed, try_take
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.jobs.lease import renewed, try_take
+from rw_sql.runtime.support.background import prepare
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.s3_store import BUCKET, S3Store
 from tests.waits import LAST_RESORT_SECONDS, wait_until
 

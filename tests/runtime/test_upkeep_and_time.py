@@ -9,13 +9,13 @@ import pytest
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import Lease
-from rw_sql.runtime import table_files
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.downtime import downtime, note_downtime, waited_ms
-from rw_sql.runtime.lease import now_ms
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.owner import Owner
-from rw_sql.runtime.storage import Warehouse
+from rw_sql.runtime.control.owner import Owner
+from rw_sql.runtime.delta import table_files
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.downtime import downtime, note_downtime, waited_ms
+from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.tended import TendedLog
 
 if TYPE_CHECKING:

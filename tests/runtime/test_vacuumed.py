@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.metastore.records import DeltaTableRecord, Operation, PutObject
-from rw_sql.plan.view_inputs import ViewInput
-from rw_sql.runtime.job import Failure
-from rw_sql.runtime.tables import with_way_out
+from rw_sql.model.view_inputs import ViewInput
+from rw_sql.runtime.jobs.job import Failure
+from rw_sql.runtime.jobs.table_paths import with_way_out
 from tests.runtime.test_blocks import Session
 
 if TYPE_CHECKING:

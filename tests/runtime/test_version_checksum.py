@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.runtime.table_files import compact
-from rw_sql.runtime.version_checksum import TableState, VersionChecksums
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.table_files import compact
+from rw_sql.runtime.delta.version_checksum import TableState, VersionChecksums
+from rw_sql.runtime.support.warehouse import Warehouse
 
 SCHEMA = json.dumps(
     {

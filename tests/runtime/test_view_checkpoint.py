@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from rw_sql.metastore import Metastore
-from rw_sql.plan.desired import ViewSpec
-from rw_sql.runtime.context import Context
-from rw_sql.runtime.job import StalledError
-from rw_sql.runtime.output import JobOutput
-from rw_sql.runtime.storage import Warehouse
-from rw_sql.runtime.view import _require_checkpoint
+from rw_sql.model.job_specs import ViewSpec
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.runtime.views.job import _require_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

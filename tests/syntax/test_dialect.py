@@ -9,7 +9,7 @@ import pytest
 from rw_sql.errors import INVALID_EXPRESSION, NOT_SUPPORTED, SqlError
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax import statements as ast
-from rw_sql.syntax.dialect import to_spark, watermark_delay
+from rw_sql.syntax.dialect.to_spark import to_spark, watermark_delay
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import pytest
 
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.syntax.__main__ import stale_files
-from rw_sql.syntax.parser import Parser
+from rw_sql.syntax.lexing.tokens import scan
+from rw_sql.syntax.parsing.actions import RULES
+from rw_sql.syntax.parsing.lalr_tables import Tables, build_tables, grammar_text, load_tables
+from rw_sql.syntax.parsing.parser import Parser
 from rw_sql.syntax.reference import Rule, rules_of
-from rw_sql.syntax.rules import RULES
-from rw_sql.syntax.scan import scan
-from rw_sql.syntax.table import Tables, build_tables, grammar_text, load_tables
 
 GRAMMAR_RULES = [
     rule for name in list_assets("grammar", ".lark") for rule in rules_of(read_asset("grammar", name).splitlines())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.errors import SqlError
-from rw_sql.syntax.maintained import read_view_query, renamed_columns
-from rw_sql.syntax.query_trees import DISTINCT, GROUPS, JOIN, ONE_ROW, OTHER, ROWS
-from rw_sql.syntax.renaming import renamed_relation
+from rw_sql.syntax.query.maintained_form import read_view_query, renamed_columns
+from rw_sql.syntax.query.rename_relation import renamed_relation
+from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, OTHER, ROWS
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 
 from rw_sql.syntax import parse_script, render
 from rw_sql.syntax import statements as ast
-from rw_sql.syntax.parser import Parser
-from rw_sql.syntax.render import RENDERERS
-from rw_sql.syntax.scan import WORD, Token
+from rw_sql.syntax.lexing.tokens import WORD, Token
+from rw_sql.syntax.parsing.parser import Parser
+from rw_sql.syntax.rendering.render import RENDERERS
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:

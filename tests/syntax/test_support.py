@@ -6,7 +6,7 @@ import pytest
 
 from rw_sql.errors import NOT_SUPPORTED
 from rw_sql.syntax import parse_statement
-from rw_sql.syntax.support import unsupported
+from rw_sql.syntax.parsing.unsupported import unsupported
 
 
 @pytest.mark.parametrize(

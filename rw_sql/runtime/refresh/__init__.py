@@ -1,1 +1,6 @@
-"""REFRESH TABLE: a whole upstream is loaded beside a table, and what differs is merged into it, chunk by chunk."""
+"""The job of REFRESH TABLE: loads an upstream as it is now, compares it with the table, commits what differs.
+
+
+Imports: ``upkeep`` and the rooms below. Imported by: ``control``.
+Begin with ``job``.
+"""

@@ -8,7 +8,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import AtomicType
 
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

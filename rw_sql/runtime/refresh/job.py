@@ -19,15 +19,15 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.connectors.private_files import SecretText
 from rw_sql.connectors.registry import connector, snapshot_reader
+from rw_sql.connectors.support.private_files import SecretText
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, REFRESHING, RefreshChunk
-from rw_sql.plan.desired import holds_of
-from rw_sql.plan.refreshes import (
+from rw_sql.model.job_specs import holds_of
+from rw_sql.model.refresh_states import (
     KILLED,
     finished,
     given_up_operation,
@@ -38,16 +38,16 @@ from rw_sql.plan.refreshes import (
     staged,
     triggered,
 )
-from rw_sql.runtime.background import run_in_background
-from rw_sql.runtime.event_log import log_event
-from rw_sql.runtime.faults import fault
-from rw_sql.runtime.job import Failure, StalledError, cause_line
-from rw_sql.runtime.lease import now_ms
-from rw_sql.runtime.log_upkeep import Upkeep
-from rw_sql.runtime.output import FencedError, JobOutput
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.jobs.job import Failure, StalledError, cause_line
+from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.refresh.loading import load, watched
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import Staging
+from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Operation
     from rw_sql.metastore.refresh_records import RefreshRecord
-    from rw_sql.plan.desired import RefreshSpec
-    from rw_sql.runtime.context import Context
+    from rw_sql.model.job_specs import RefreshSpec
+    from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
 

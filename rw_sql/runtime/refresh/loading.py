@@ -18,16 +18,16 @@ from pyspark.sql.types import StructType
 
 from rw_sql.connectors.base import ColumnReader, LineReader
 from rw_sql.connectors.formats import DELIMITER, encode_value
-from rw_sql.connectors.json_text import once
-from rw_sql.plan.definitions import field_of, option_text, table_definition
-from rw_sql.runtime.background import run_in_background
-from rw_sql.runtime.change_formats.rows import ROW
-from rw_sql.runtime.decode import OFFSET, SPLIT, json_rules
-from rw_sql.runtime.plain_values import read_csv, read_json
+from rw_sql.model.definitions import field_of, option_text, table_definition
+from rw_sql.runtime.decoding.change_formats.rows import ROW
+from rw_sql.runtime.decoding.decoder import OFFSET, SPLIT, json_rules
+from rw_sql.runtime.decoding.json_text import once
+from rw_sql.runtime.decoding.plain_values import read_csv, read_json
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
-from rw_sql.runtime.shared_folder import require_shared
+from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.support.background import run_in_background
 from rw_sql.syntax import canonical_type, spark_type
-from rw_sql.syntax.names import quoted
+from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SnapshotReader
     from rw_sql.metastore.records import TableRecord
-    from rw_sql.runtime.output import JobOutput
+    from rw_sql.runtime.delta.job_output import JobOutput
     from rw_sql.runtime.refresh.staging import Staged, Staging
     from rw_sql.syntax.statements.common import ColumnDefinition, FormatEncode
 

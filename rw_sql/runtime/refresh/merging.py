@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rw_sql.runtime.output import JobOutput
+    from rw_sql.runtime.delta.job_output import JobOutput
 
 
 def merge_chunk(output: JobOutput, rows: pa.Table, keys: Sequence[str], batch: int) -> None:

@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as f
 
-from rw_sql.runtime.faults import fault
-from rw_sql.runtime.row_counts import Expected, MiscountError, RowCount, exactly
-from rw_sql.runtime.spark_files import missing_files
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.runtime.delta.row_counts import Expected, MiscountError, RowCount, exactly
+from rw_sql.runtime.delta.staged_files import missing_files
+from rw_sql.runtime.support.faults import fault
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from rw_sql.runtime.storage import Warehouse
+    from rw_sql.runtime.support.warehouse import Warehouse
 
 CHUNK = "_rw_chunk"
 """The column that says which chunk a row belongs to."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE
-from rw_sql.plan.definitions import CHANGE_COLUMN, UNCHANGED_COLUMN, UNKNOWN_COLUMN
-from rw_sql.runtime.decode import BATCH, OFFSET, RUN, SPLIT
+from rw_sql.model.definitions import CHANGE_COLUMN, UNCHANGED_COLUMN, UNKNOWN_COLUMN
+from rw_sql.runtime.decoding.decoder import BATCH, OFFSET, RUN, SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from rw_sql.plan.desired import KeyedRows
+    from rw_sql.model.job_specs import KeyedRows
 
 OP = CHANGE_COLUMN[0]
 UNCHANGED, UNKNOWN = UNCHANGED_COLUMN[0], UNKNOWN_COLUMN[0]

@@ -12,14 +12,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, cast
 
 from rw_sql.metastore.records import OVERWRITE
-from rw_sql.runtime.output import LARGE_ROWS
-from rw_sql.runtime.row_counts import RowCount, exactly
-from rw_sql.runtime.views.inputs import as_in_files
+from rw_sql.runtime.delta.job_output import LARGE_ROWS
+from rw_sql.runtime.delta.row_counts import RowCount, exactly
+from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.views.key_records import UNCHANGED, is_kept, later, nullable, order, then_of, visible
 from rw_sql.runtime.views.recomputed import exact_text, write_changes
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import ArrayType, StructType
 
-    from rw_sql.plan.desired import KeyedRows
+    from rw_sql.model.job_specs import KeyedRows
     from rw_sql.runtime.views.strategy import ViewRun
 
 _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"

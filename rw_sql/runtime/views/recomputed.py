@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import CHANGES, KEYS
-from rw_sql.runtime.output import LARGE_ROWS
-from rw_sql.runtime.progress import end_versions
-from rw_sql.runtime.row_counts import RowCount, exactly
-from rw_sql.runtime.sink_batches import CHANGE, VERSION
-from rw_sql.runtime.views.inputs import feed_frame, frame_at, path_of, touched_frame
-from rw_sql.syntax.maintained import KEEP, ROW
+from rw_sql.runtime.delta.job_output import LARGE_ROWS
+from rw_sql.runtime.delta.row_counts import RowCount, exactly
+from rw_sql.runtime.jobs.inputs import feed_frame, frame_at, path_of, touched_frame
+from rw_sql.runtime.positions.progress import end_versions
+from rw_sql.runtime.sinks.batches import CHANGE, VERSION
+from rw_sql.syntax.query.maintained_form import KEEP, ROW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from rw_sql.runtime.output import as_stored
-from rw_sql.runtime.views.inputs import BATCH_BYTES, UNLIMITED, input_frame, path_of
-from rw_sql.syntax.maintained import KEEP
+from rw_sql.runtime.delta.job_output import as_stored
+from rw_sql.runtime.jobs.inputs import BATCH_BYTES, UNLIMITED, input_frame, path_of
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.plan.desired import ViewSpec
-    from rw_sql.plan.view_inputs import ViewInput
-    from rw_sql.runtime.context import Context
-    from rw_sql.runtime.output import JobOutput
-    from rw_sql.runtime.readers.own import OwnReaders
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.model.view_inputs import ViewInput
+    from rw_sql.runtime.delta.job_output import JobOutput
+    from rw_sql.runtime.direct.readers import OwnReaders
+    from rw_sql.runtime.jobs.context import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

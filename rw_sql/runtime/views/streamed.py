@@ -10,20 +10,20 @@ import pyarrow as pa
 from deltalake import Schema
 
 from rw_sql.metastore.records import SIGNED
-from rw_sql.plan.relations import seen_columns
-from rw_sql.runtime.job import StalledError
-from rw_sql.runtime.output import LARGE_ROWS, SMALL_ROWS
-from rw_sql.runtime.row_counts import ANY, Expected, Planned, RowCount, exactly, planned_rows
-from rw_sql.runtime.straight import steps_by_row
-from rw_sql.runtime.views.inputs import as_in_files, signed_frame
-from rw_sql.syntax.maintained import KEEP
-from rw_sql.syntax.signed import SIGN
+from rw_sql.model.relations import seen_columns
+from rw_sql.runtime.backfill.direct_table import steps_by_row
+from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
+from rw_sql.runtime.delta.row_counts import ANY, Expected, Planned, RowCount, exactly, planned_rows
+from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.syntax.query.maintained_form import KEEP
+from rw_sql.syntax.query.signed_aggregates import SIGN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.plan.desired import ViewSpec
-    from rw_sql.runtime.context import Context
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.views.strategy import ViewRun
 
 

@@ -1,8 +1,8 @@
 """Rows of a table whose records leave out values that did not change: those are the values that the row has.
 
-Which they are is in the log's ``_rw_unchanged`` (see :mod:`rw_sql.runtime.change_formats.unchanged`), never a NULL.
-Where no row is known whose values they would be they are NULL, and the row's ``_rw_unknown`` names them until a record
-tells them: ``SELECT * FROM "t$errors"``.
+Which they are is in the log's ``_rw_unchanged`` (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`), never a
+NULL. Where no row is known whose values they would be they are NULL, and the row's ``_rw_unknown`` names them until a
+record tells them: ``SELECT * FROM "t$errors"``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import MapType, StringType, StructType
 
 from rw_sql.metastore.records import IF_NOT_NULL
-from rw_sql.plan.definitions import unchanged_path
-from rw_sql.runtime.change_formats.unchanged import MOVED
-from rw_sql.runtime.views.inputs import as_in_files
+from rw_sql.model.definitions import unchanged_path
+from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
+from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.views.key_records import (
     DELETE,
     OP,
@@ -30,8 +30,8 @@ from rw_sql.runtime.views.key_records import (
     visible,
 )
 from rw_sql.runtime.views.recomputed import EXACT_JSON, exact_text
-from rw_sql.syntax.maintained import KEEP
-from rw_sql.syntax.names import quoted_for_spark
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import ArrayType, DataType
 
-    from rw_sql.plan.desired import KeyedRows, ViewSpec
+    from rw_sql.model.job_specs import KeyedRows, ViewSpec
 
 _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 _KEY, _FROM, _GROUP, _IS_MOVED = "_rw_key_text", "_rw_from", "_rw_group", "_rw_moved"

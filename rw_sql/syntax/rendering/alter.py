@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.names import quoted
+from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.rendering.layout import Clauses
 from rw_sql.syntax.rendering.parts import (
     add_format,
@@ -21,7 +21,7 @@ from rw_sql.syntax.rendering.parts import (
     value_text,
     watermark_text,
 )
-from rw_sql.syntax.types import canonical_type
+from rw_sql.syntax.rendering.type_names import canonical_type
 
 if TYPE_CHECKING:
     from rw_sql.syntax import statements as ast

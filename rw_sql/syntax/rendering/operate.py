@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from rw_sql.syntax.names import literal, quoted
+from rw_sql.syntax.lexing.identifiers import literal, quoted
 from rw_sql.syntax.rendering.layout import Clauses
 from rw_sql.syntax.rendering.parts import (
     allow_text,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from rw_sql.syntax.names import literal, quoted
+from rw_sql.syntax.lexing.identifiers import literal, quoted
+from rw_sql.syntax.rendering.type_names import canonical_type
 from rw_sql.syntax.statements import (
     ColumnDefinition,
     ConnectionValue,
@@ -22,7 +23,6 @@ from rw_sql.syntax.statements import (
     Watermark,
     WordValue,
 )
-from rw_sql.syntax.types import canonical_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,223 @@
+"""The generator as a Spark Python data source. Its offset is a JSON map from split to the next offset.
+
+Spark's workers get this module and :mod:`rw_sql.connectors.datagen.rows` by value, so that they need not have the
+package on their path.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from rw_sql.connectors.datagen import rows as datagen_rows
+from rw_sql.connectors.datagen.rows import SplitRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.datagen.rows import RowPlan
+
+DEFAULT_BATCH_ROWS = 100_000
+_ROWS_PER_TASK = 50_000
+_SCHEMA = (
+    "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
+    "headers array<struct<key:string,value:binary>>"
+)
+
+
+def split_index(split: str) -> int:
+    """The number of a split: 2 of ``4-2``."""
+    return int(split.rpartition("-")[2])
+
+
+class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Makes the rows of a plan. With a rate, time counts from this reader's first look, from where it then stood."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._plan: RowPlan = datagen_rows.row_plan(options["plan"])
+        self._positions: dict[str, int] = json.loads(options["positions"])
+        self._rate = float(options["rate"]) if options["rate"] else None
+        self._max_rows = int(options["maxrows"])
+        self._tasks = max(1, int(options["tasks"]))
+        self._began: tuple[float, dict[str, int]] | None = None
+        self._is_frozen_at: float | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return self._positions
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._is_frozen_at = time.monotonic()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        splits = list(start)
+        begin = np.fromiter(start.values(), dtype=np.int64, count=len(splits))
+        left = np.maximum(self._ends(splits, start) - begin, 0)
+        if isinstance(limit, ReadMaxRows):
+            left = share_out(left, limit.max_rows)
+        return dict(zip(splits, (begin + left).tolist(), strict=True))
+
+    def _ends(self, splits: list[str], start: dict[str, int]) -> NDArray[np.int64]:
+        indexes = np.fromiter((split_index(split) for split in splits), dtype=np.int64, count=len(splits))
+        plan = self._plan
+        ends = np.full(len(splits), 2**62, dtype=np.int64)
+        if plan.total is not None:
+            ends = np.maximum(0, -((indexes - plan.total) // plan.splits))
+        if self._rate is not None:
+            if self._began is None:
+                self._began = (time.monotonic(), dict(start))
+            began, stood = self._began
+            made = math.floor(((self._is_frozen_at or time.monotonic()) - began) * self._rate)
+            base = np.fromiter((stood.get(split, at) for split, at in start.items()), dtype=np.int64, count=len(splits))
+            ends = np.minimum(ends, base + np.maximum(0, -((indexes - made) // plan.splits)))
+        return ends
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        ranges = [
+            SplitRange(split, split_index(split), start.get(split, 0), upto)
+            for split, upto in end.items()
+            if upto > start.get(split, 0)
+        ]
+        rows = sum(given.end - given.start for given in ranges)
+        tasks = min(self._tasks, -(-rows // _ROWS_PER_TASK))
+        # Plain tuples, because a class of ours could not be found where the package is not installed.
+        return [InputPartition([astuple(given) for given in part]) for part in _dealt(ranges, rows, tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield from datagen_rows.make_batches(self._plan, [SplitRange(*given) for given in partition.value])
+
+
+class DatagenReader(DataSourceReader):
+    """Makes the rows of given ranges, once."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._plan: RowPlan = datagen_rows.row_plan(options["plan"])
+        self._ranges: dict[str, list[int]] = json.loads(options["ranges"])
+        self._tasks = max(1, int(options["tasks"]))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        ranges = [
+            SplitRange(split, split_index(split), start, end)
+            for split, (start, end) in self._ranges.items()
+            if end > start
+        ]
+        rows = sum(given.end - given.start for given in ranges)
+        tasks = min(self._tasks, -(-rows // _ROWS_PER_TASK))
+        # Spark asks for one partition at least.
+        return [InputPartition([astuple(given) for given in part]) for part in _dealt(ranges, rows, tasks)] or [
+            InputPartition([])
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield from datagen_rows.make_batches(self._plan, [SplitRange(*given) for given in partition.value])
+
+
+class DatagenDataSource(DataSource):
+    """``format("rw_sql_datagen")``, of ``spark.readStream`` and ``spark.read``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rw_sql_datagen"
+
+    def schema(self) -> str:
+        return _SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return DatagenStreamReader(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return DatagenReader(self.options)
+
+
+def share_out(left: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """As many of each split's rows as fit into ``most`` of all, the same number of each as far as it has them."""
+    if int(left.sum()) <= most:
+        return left
+    low, high = 0, int(left.max())
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if int(np.minimum(left, middle).sum()) <= most else (low, middle - 1)
+    shared = np.minimum(left, low)
+    more = np.flatnonzero(left > low)[: most - int(shared.sum())]
+    shared[more] += 1
+    return shared
+
+
+def read_stream(
+    spark: SparkSession,
+    plan: RowPlan,
+    rate: int | None,
+    positions: Mapping[str, SplitState],
+    *,
+    max_records: int | None,
+) -> DataFrame:
+    """The stream of a plan's rows from these positions on."""
+    if not positions:
+        raise ValueError("a reader needs at least one split")
+    _register(spark)
+    return (
+        spark.readStream.format("rw_sql_datagen")
+        .option("plan", plan.to_json())
+        .option("positions", json.dumps({split: state.offset for split, state in positions.items()}))
+        .option("rate", "" if rate is None else str(rate))
+        .option("maxrows", str(max_records or DEFAULT_BATCH_ROWS))
+        .option("tasks", str(spark.sparkContext.defaultParallelism))
+        .load()
+    )
+
+
+def read_batch(spark: SparkSession, plan: RowPlan, ranges: Mapping[str, tuple[int, int]]) -> DataFrame:
+    """A plan's rows of these ranges."""
+    _register(spark)
+    return (
+        spark.read.format("rw_sql_datagen")
+        .option("plan", plan.to_json())
+        .option("ranges", json.dumps(ranges))
+        .option("tasks", str(spark.sparkContext.defaultParallelism))
+        .load()
+    )
+
+
+def _register(spark: SparkSession) -> None:
+    import sys
+
+    from pyspark import cloudpickle
+
+    by_value: Any = cloudpickle.register_pickle_by_value
+    for module in (datagen_rows, sys.modules[__name__]):
+        by_value(module)
+    spark.dataSource.register(DatagenDataSource)
+
+
+def _dealt(ranges: list[SplitRange], rows: int, tasks: int) -> Iterator[tuple[SplitRange, ...]]:
+    """The ranges in ``tasks`` parts of about the same number of rows; a long range is cut."""
+    if not ranges:
+        return
+    size = -(-rows // tasks)
+    part: list[SplitRange] = []
+    room = size
+    for given in ranges:
+        at = given.start
+        while at < given.end:
+            taken = min(room, given.end - at)
+            part.append(SplitRange(given.split, given.index, at, at + taken))
+            at, room = at + taken, room - taken
+            if room == 0:
+                yield tuple(part)
+                part, room = [], size
+    if part:
+        yield tuple(part)

@@ -1,0 +1,163 @@
+"""The datagen connector: rows made by itself, each a function of the seed, the split and the offset alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import EXACTLY, RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.plain import PlainConnector
+from rw_sql.connectors.spec import check_option_values, load_spec
+from rw_sql.errors import UNKNOWN_SPLIT, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.spec import ConnectorSpec
+
+CLUSTER = "datagen"
+ENDLESS = 2**62
+"""The end that a split without one is said to have: any offset below it can be asked for."""
+
+_SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
+
+
+class DatagenConnector(PlainConnector):
+    """See :class:`rw_sql.connectors.base.Connector`."""
+
+    other_targets = "TO EARLIEST, TO OFFSET or TO TIMESTAMP"
+    offsets_count = EXACTLY
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/datagen.toml``."""
+        return load_spec("datagen")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together, as far as that can be told without the columns."""
+        check_option_values(self.spec, options)
+        self.check_columns(options, {})
+
+    def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
+        """Whether rows of these columns (name → canonical type) can be made. Raises SqlError."""
+        from rw_sql.connectors.datagen import plan as datagen_plan
+
+        datagen_plan.plan_rows(self.spec, options, columns)
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """All splits, each from 0 to its end. Where a rate paces them, they are endless: see UpstreamSplit."""
+        from rw_sql.connectors.datagen import plan as datagen_plan
+
+        count = datagen_plan.split_count(self.spec, options)
+        plan = datagen_plan.plan_rows(self.spec, options, None)
+        is_paced = datagen_plan.rows_per_second(self.spec, options) is not None
+        incarnation = f"seed {plan.seed}"
+        splits = {}
+        for index in range(count):
+            end = plan.split_total(index)
+            split = f"{count}-{index}"
+            splits[split] = UpstreamSplit(
+                split=split,
+                start=0,
+                end=ENDLESS if end is None else end,
+                cluster=CLUSTER,
+                incarnation=incarnation,
+                is_endless=is_paced,
+            )
+        return Upstream(splits=splits, cluster=CLUSTER)
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """Per split, the offset of the first row whose timestamp is at or after a time, its end where there is none."""
+        from rw_sql.connectors.datagen import plan as datagen_plan
+
+        plan = datagen_plan.plan_rows(self.spec, options, None)
+        row = max(0, -int((plan.origin_us - milliseconds * 1000) // plan.step_us))
+        made = {}
+        for split in splits:
+            index = int(split.rpartition("-")[2])
+            end = plan.split_total(index)
+            made[split] = min(max(0, -((index - row) // plan.splits)), ENDLESS if end is None else end)
+        return made
+
+    def split_topic(self, split: str) -> str:
+        """How many splits there are: splits of different numbers deal the rows differently."""
+        return split.partition("-")[0]
+
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The number of splits, as :meth:`split_topic` gives it."""
+        from rw_sql.connectors.datagen import plan as datagen_plan
+
+        return (str(datagen_plan.split_count(self.spec, options)),)
+
+    def resolve_split(self, options: Mapping[str, str], written: str) -> str:
+        """``4-0``; a bare number stands for the split of that number. Raises SqlError UNKNOWN_SPLIT."""
+        from rw_sql.connectors.datagen import plan as datagen_plan
+
+        count = datagen_plan.split_count(self.spec, options)
+        text = written.strip()
+        if text.isascii() and text.isdigit() and len(text) < 7:
+            return f"{count}-{int(text)}"
+        match = _SPLIT.fullmatch(text)
+        if match is None:
+            raise SqlError(
+                UNKNOWN_SPLIT,
+                f'"{written}" is not a split of a datagen source',
+                hint=f"its splits are '{count}-0' to '{count}-{count - 1}'",
+            )
+        return f"{int(match[1])}-{int(match[2])}"
+
+    def read_stream(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        positions: Mapping[str, SplitState],
+        *,
+        max_records: int | None,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Rows as JSON in ``value``, with the fields that ``columns`` and the options ask for."""
+        from rw_sql.connectors.datagen import plan as datagen_plan
+        from rw_sql.connectors.datagen import reader as datagen_reader
+
+        return datagen_reader.read_stream(
+            spark,
+            datagen_plan.plan_rows(self.spec, options, columns),
+            datagen_plan.rows_per_second(self.spec, options),
+            positions,
+            max_records=max_records,
+        )
+
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """The rows of these offsets, made anew: each is a function of its offset alone."""
+        from rw_sql.connectors.datagen import plan as datagen_plan
+        from rw_sql.connectors.datagen import reader as datagen_reader
+
+        return datagen_reader.read_batch(spark, datagen_plan.plan_rows(self.spec, options, columns), ranges)
+
+    def read_positions(self, source_offset: str) -> dict[str, int]:
+        """The next offset per split out of ``{"4-0":5}``."""
+        return {split: int(offset) for split, offset in json.loads(source_offset).items()}
+
+    def write_positions(self, positions: Mapping[str, int]) -> str:
+        """``{"4-0":5}``."""
+        return json.dumps(dict(positions), separators=(",", ":"))

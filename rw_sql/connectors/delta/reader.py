@@ -1,0 +1,131 @@
+"""Rows of a Delta table, by Spark's own readers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructField, StructType
+
+from rw_sql.connectors.delta.versions import table_at
+from rw_sql.errors import UPSTREAM_MISSING, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rw_sql.connectors.delta.commits import TableCommit
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    split: str,
+    row: str,
+    *,
+    commits: tuple[TableCommit, ...],
+    upto: int | None,
+) -> DataFrame:
+    """The rows that these commits appended, each at its version, or the table as of ``upto``, at offset 0."""
+    if upto is not None:
+        frame = table_at(spark, path, upto)
+        return _records(frame, split, row, f.lit(0))
+    made: DataFrame | None = None
+    newest = max((commit.version for commit in commits), default=0)
+    table = table_at(spark, path, newest)
+    for commit in commits:
+        if not commit.appended:
+            continue
+        part = _records(_appended(spark, path, table.schema, commit), split, row, f.lit(commit.version))
+        made = part if made is None else made.unionByName(part)
+    return made if made is not None else _records(table.where("false"), split, row, f.lit(0))
+
+
+def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
+    """The table as of a version, in these columns and their types; a value that does not fit fails the reading."""
+    frame = table_at(spark, path, version)
+    return frame.select(*[f.expr(f"CAST(`{name}` AS {kind})").alias(name) for name, kind in columns.items()])
+
+
+def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableCommit) -> DataFrame:
+    """The rows of a commit's files. Where names of columns in files are not those of the table, Delta itself reads."""
+    if _is_mapped(spark, path):
+        table = table_at(spark, path, commit.version)
+        names = [_full(path, file.path) for file in commit.appended]
+        return table.where(f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/").isin(names))
+    by_partition: dict[tuple[tuple[str, str | None], ...], list[str]] = {}
+    for file in commit.appended:
+        by_partition.setdefault(file.partition, []).append(_full(path, file.path))
+    parts: list[DataFrame] = []
+    for partition, files in by_partition.items():
+        values = dict(partition)
+        stored = StructType([field for field in schema.fields if field.name not in values])
+        frame = _files(spark, path, stored, files, commit.version)
+        parts.append(frame.select(*[_value(field, values) for field in schema.fields]))
+    made = parts[0]
+    for part in parts[1:]:
+        made = made.unionByName(part)
+    return made
+
+
+def _files(spark: SparkSession, path: str, stored: StructType, files: list[str], version: int) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.schema(stored).parquet(*files)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        split = path.rpartition("/")[2]
+        raise SqlError(
+            UPSTREAM_MISSING,
+            f"EXPIRED {split}: VACUUM removed rows of version {version} that were not read yet: to read the table as "
+            f"it is, INJECT SOURCE OFFSETS … VALUES ('{split}' = 0)",
+            hint="a table that is read later than its deleted files are kept: delta.deletedFileRetentionDuration",
+        ) from error
+
+
+def _value(field: StructField, partition: Mapping[str, str | None]) -> Column:
+    if field.name not in partition:
+        return f.col(f"`{field.name}`")
+    return f.lit(partition[field.name] or None).cast(field.dataType).alias(field.name)
+
+
+def _is_mapped(spark: SparkSession, path: str) -> bool:
+    properties: Any = spark.sql(f"DESCRIBE DETAIL delta.`{path}`").select("properties").collect()[0][0]
+    return bool((properties or {}).get("delta.columnMapping.mode", "none") != "none")
+
+
+def _full(path: str, file: str) -> str:
+    return file if "://" in file or file.startswith("/") else f"{path}/{file}"
+
+
+def _records(frame: DataFrame, split: str, row: str, offset: Column) -> DataFrame:
+    """Rows as records with ``_rw_row``, a struct of the wanted columns, and ``_rw_fault``, why a value did not fit."""
+    wanted = StructType.fromDDL(row) if row else StructType()
+    if not isinstance(wanted, StructType):
+        raise TypeError("a list of columns is a struct")
+    known = {field.name.lower(): field.name for field in frame.schema.fields}
+    fields, faults = [], []
+    for field in wanted.fields:
+        name = known.get(field.name.lower())
+        if name is None:
+            raise OSError(f"{split} has no column {field.name}")
+        cast = f.col(f"`{name}`").try_cast(field.dataType)
+        fields.append(cast.alias(field.name))
+        is_lost = f.col(f"`{name}`").isNotNull() & cast.isNull()
+        faults.append(f.when(is_lost, f.lit(f"column {field.name}: the value does not fit it")))
+    return frame.select(
+        f.lit(split).alias("_rw_split"),
+        offset.cast("long").alias("_rw_offset"),
+        f.lit(None).cast("binary").alias("key"),
+        f.lit(None).cast("binary").alias("value"),
+        f.lit(split).alias("partition"),
+        f.lit(None).cast("timestamp").alias("timestamp"),
+        f.lit(None).cast(_HEADERS).alias("headers"),
+        f.struct(*fields).alias("_rw_row"),
+        f.coalesce(*faults, f.lit(None).cast("string")).alias("_rw_fault"),
+    )

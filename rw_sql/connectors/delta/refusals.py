@@ -1,0 +1,68 @@
+"""Which rows of a batch the constraints of a Delta table refuse: delta-rs says that some are, and shows one."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from rw_sql.connectors.sink import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_CONSTRAINT = "delta.constraints."
+_INVARIANTS = "delta.invariants"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """A condition that every row must meet."""
+
+    condition: str
+    column: str | None
+    reason: str
+
+
+def refused_by_constraints(table: DeltaTable, rows: pa.Table, index: str) -> list[Refusal]:
+    """The rows that the table's constraints refuse, each once; ``index`` is the column that numbers them.
+
+    The conditions are tried as delta-rs tries them, in DataFusion, on a copy of the rows.
+    """
+    found: dict[int, Refusal] = {}
+    with tempfile.TemporaryDirectory(prefix="rw_sql-rows-") as folder:
+        write_deltalake(folder, rows)
+        for check in _checks(table, rows.column_names):
+            for at in _indexes_without(folder, check.condition, index):
+                found.setdefault(at, Refusal(index=at, column=check.column, reason=check.reason))
+    return [found[at] for at in sorted(found)]
+
+
+def _indexes_without(folder: str, condition: str, index: str) -> list[int]:
+    query = QueryBuilder().register("batch", DeltaTable(folder))
+    read = query.execute(f"SELECT {index} FROM batch WHERE ({condition}) IS NOT TRUE")
+    return [int(value) for value in pa.table(read.read_all()).column(0).to_pylist()]
+
+
+def _checks(table: DeltaTable, given: Sequence[str]) -> Iterator[_Check]:
+    for field in table.schema().fields:
+        if not field.nullable and field.name in given:
+            quoted = field.name.replace('"', '""')
+            yield _Check(condition=f'"{quoted}" IS NOT NULL', column=field.name, reason="the table takes no nulls")
+        if invariant := (field.metadata or {}).get(_INVARIANTS):
+            condition = json.loads(invariant)["expression"]["expression"]
+            yield _Check(condition=condition, column=field.name, reason=f"the invariant {condition} is violated")
+    for key, condition in table.metadata().configuration.items():
+        if key.startswith(_CONSTRAINT):
+            name = key.removeprefix(_CONSTRAINT)
+            named = [column for column in given if re.search(rf"(?<!\w){re.escape(column)}(?!\w)", condition)]
+            yield _Check(
+                condition=condition,
+                column=", ".join(named) or None,
+                reason=f'the constraint "{name}" CHECK ({condition}) is violated',
+            )

@@ -1,0 +1,297 @@
+"""The Delta sink: a table of the user's, each batch in it once.
+
+A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"): the sink's identity
+with ``run × 2³² + batch + 1``, which keeps earlier runs out, and its identity with the generation, whose version is the
+batch. Both live as long as the table, whatever becomes of its log, and whoever else commits to it, unless a property of
+the table says otherwise: such a table is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.delta.refusals import refused_by_constraints
+from rw_sql.connectors.files.s3 import look_at_store
+from rw_sql.connectors.sink import DELETE, UPSERT, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
+from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
+from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
+from rw_sql.errors import INVALID_PROPERTY, near_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rw_sql.connectors.sink import Refusal, SinkShape
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_LOCATION = re.compile(r"/.+|(s3a?|file)://.+")
+_RUN_SHIFT = 32
+_ATTEMPTS = 20
+_FAULTS = (DeltaError, OSError, pa.ArrowException)
+_VIOLATED = "failed validation check"
+"""What delta-rs says where a constraint of the table refuses rows."""
+
+_CAST_ERROR = "Cast error: "
+"""What an exception, of whatever class, says where values do not fit a type that the table has by now."""
+
+_INDEX = "_rw_index"
+_RETENTION = "delta.setTransactionRetentionDuration"
+"""The table property that lets application transactions go. Without it Delta keeps them as long as the table."""
+
+
+class DeltaSink:
+    """See :class:`rw_sql.connectors.sink.SinkConnector`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/deltalake.sink.toml``."""
+        return load_sink_spec("deltalake")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together."""
+        check_option_values(self.spec, options)
+        location = options["location"]
+        if _LOCATION.fullmatch(location) is None:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"location\" must be an absolute path or a URI of s3:// or file://, not '{location}'",
+                key="location",
+            )
+        given = [key for key in options if key.startswith("s3.")]
+        if given and not location.startswith("s3"):
+            raise OptionError(INVALID_PROPERTY, f'property "{given[0]}" has no meaning without s3://', key=given[0])
+
+    def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
+        """Nothing to check: what a table of ours holds another one can hold."""
+
+    def look(
+        self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> SinkLook:
+        """Whether the table that is there has these columns, or none is there and one can be made."""
+        if shape is None:
+            return look_at_store(options, timeout=timeout)
+        location = options["location"]
+        try:
+            table = DeltaTable(_uri(location), storage_options=self.storage(options))
+            there = {field.name: field for field in table.schema().fields}
+            properties = table.metadata().configuration
+        except TableNotFoundError:
+            return _look_at_folder(location)
+        except _FAULTS as error:
+            return SinkLook(error=f"{location}: {_first_line(error)}")
+        if (retention := _retention(properties)) is not None:
+            return SinkLook(
+                misfit=f"the table at {location} forgets after {retention} which batches it holds, so that one could "
+                "come twice",
+                hint=f"ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{_RETENTION}')",
+            )
+        wanted = {field.name: field for field in Schema.from_json(shape.schema).fields}
+        for name, field in wanted.items():
+            if name not in there:
+                near = near_names(name, there)
+                return SinkLook(
+                    misfit=f'the table at {location} has no column "{name}"',
+                    hint=(f'did you mean "{near[0]}"? ' if near else "")
+                    + f"ALTER TABLE delta.`{location}` ADD COLUMN {name} …, or another location",
+                )
+            if there[name].type != field.type:
+                return SinkLook(
+                    misfit=f'column "{name}" of the table at {location} is {_word(there[name])}, not {_word(field)}',
+                    hint=f"CAST it in the sink's query: CREATE SINK {shape.name} AS SELECT CAST({name} AS …) …",
+                )
+        required = [name for name, field in there.items() if name not in wanted and not field.nullable]
+        if required:
+            return SinkLook(misfit=f'column "{required[0]}" of the table at {location} takes no nulls')
+        return SinkLook()
+
+    def storage(self, options: Mapping[str, str]) -> dict[str, str]:
+        """What the object store's client is made with."""
+        made = {
+            option.client: options[option.key]
+            for option in self.spec.options.values()
+            if option.client is not None and option.key in options
+        }
+        if made.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+            made["AWS_ALLOW_HTTP"] = "true"
+        return made
+
+    def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> DeltaWriter:
+        """The table, made if it is not there."""
+        uri, storage = _uri(options["location"]), self.storage(options)
+        try:
+            table = _made(uri, Schema.from_json(shape.schema), storage)
+        except _FAULTS as error:
+            raise SinkError(f"{options['location']}: {_first_line(error)}") from error
+        return DeltaWriter(table, shape, identity)
+
+
+def _made(uri: str, schema: Schema, storage: dict[str, str]) -> DeltaTable:
+    try:
+        # With retries, the second of two sinks that make it at once would give the table another id.
+        once = CommitProperties(max_commit_retries=0)
+        return DeltaTable.create(uri, schema, mode="ignore", storage_options=storage, commit_properties=once)
+    except CommitFailedError:
+        return DeltaTable(uri, storage_options=storage)
+
+
+class DeltaWriter:
+    """See :class:`rw_sql.connectors.sink.SinkWriter`."""
+
+    def __init__(self, table: DeltaTable, shape: SinkShape, identity: str) -> None:
+        self._table = table
+        self._shape = shape
+        self._identity = identity
+        self._run = 0
+        self._batches = ""
+        self._is_cancelled = False
+        wanted = Schema.from_json(shape.schema)
+        self._schema = pa.schema(wanted.to_arrow())
+
+    def fence(self, run: int, generation: int) -> int:
+        """Commits an empty append with the run's number; what an earlier run still commits is refused from then on."""
+        self._run = run
+        self._batches = f"{self._identity}/{generation}"
+        empty = self._schema.empty_table()
+
+        def commit() -> None:
+            if (seen := self._version(self._identity)) >> _RUN_SHIFT > run:
+                raise SinkError(f"run {seen >> _RUN_SHIFT} has taken over from run {run}")
+            done = self._version(self._batches)
+            marks = [Transaction(self._identity, run << _RUN_SHIFT)]
+            if done >= 0:
+                marks.append(Transaction(self._batches, done))
+            write_deltalake(self._table, empty, mode="append", commit_properties=_properties(marks))
+
+        self._commit(commit)
+        self._table.update_incremental()
+        return self._version(self._batches)
+
+    def write(self, rows: pa.Table, batch: int) -> None:
+        """One commit: the rows and the batch's number."""
+        try:
+            self._write(rows, batch)
+        except SinkError as error:
+            if _VIOLATED not in str(error):
+                raise
+            found = self._refusals(rows)
+            raise (RefusedRowsError(found) if found else TargetUnfitError(str(error))) from error
+
+    def _refusals(self, rows: pa.Table) -> list[Refusal]:
+        """The rows that the table's constraints refuse."""
+        numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
+        changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
+        fitted = changed.select([*self._schema.names, _INDEX]).cast(self._schema.append(pa.field(_INDEX, pa.int64())))
+        return refused_by_constraints(self._table, fitted, _INDEX)
+
+    def _write(self, rows: pa.Table, batch: int) -> None:
+        changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
+        marks = [
+            Transaction(self._identity, (self._run << _RUN_SHIFT) + batch + 1),
+            Transaction(self._batches, batch),
+        ]
+        if self._shape.type == UPSERT:
+            changed = changed.append_column("_rw_gone", pa.array([False] * changed.num_rows, pa.bool_()))
+            gone = gone.append_column("_rw_gone", pa.array([True] * gone.num_rows, pa.bool_()))
+            merged = pa.concat_tables([changed, gone]).cast(self._schema.append(pa.field("_rw_gone", pa.bool_())))
+            self._commit(lambda: self._merge(merged, marks, batch))
+            return
+        appended = changed.cast(self._schema)
+
+        def append() -> None:
+            self._require_turn(batch)
+            write_deltalake(self._table, appended, mode="append", commit_properties=_properties(marks))
+
+        self._commit(append)
+
+    def _merge(self, rows: pa.Table, marks: list[Transaction], batch: int) -> None:
+        self._require_turn(batch)
+        # In brackets: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in self._shape.keys)
+        columns = {f"`{name}`": f"s.`{name}`" for name in self._schema.names}
+        (
+            self._table.merge(
+                rows,
+                predicate=matched,
+                source_alias="s",
+                target_alias="t",
+                commit_properties=_properties(marks),
+            )
+            .when_matched_delete(predicate="s.`_rw_gone`")
+            .when_matched_update(updates=columns, predicate="NOT s.`_rw_gone`")
+            .when_not_matched_insert(updates=columns, predicate="NOT s.`_rw_gone`")
+            .execute()
+        )
+
+    def _require_turn(self, batch: int) -> None:
+        if self._is_cancelled:
+            raise SinkError("stopped")
+        seen = self._version(self._identity)
+        if seen >> _RUN_SHIFT != self._run:
+            raise SinkError(f"run {seen >> _RUN_SHIFT} has taken over from run {self._run}")
+        if self._version(self._batches) >= batch:
+            raise SinkError(f"batch {batch} is in the table already")
+
+    def _commit(self, act: Callable[[], None]) -> None:
+        """Acts on the table's newest version, again where somebody else committed in between."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._table.update_incremental()
+                act()
+            except CommitFailedError as error:
+                if attempt == _ATTEMPTS:
+                    raise SinkError(f"others commit to the table all the time: {_first_line(error)}") from error
+            except (SchemaMismatchError, TableNotFoundError) as error:
+                raise TargetUnfitError(_first_line(error)) from error
+            except Exception as error:
+                if _CAST_ERROR in str(error):
+                    raise TargetUnfitError(_first_line(error)) from error
+                if not isinstance(error, _FAULTS):
+                    raise
+                raise SinkError(_first_line(error)) from error
+            else:
+                return
+
+    def _version(self, application: str) -> int:
+        version = self._table.transaction_version(application)
+        return -1 if version is None else version
+
+    def cancel(self) -> None:
+        """No commit begins any more."""
+        self._is_cancelled = True
+
+    def close(self) -> None:
+        """Nothing is open between commits."""
+
+
+def _properties(marks: list[Transaction]) -> CommitProperties:
+    return CommitProperties(max_commit_retries=0, app_transactions=marks)
+
+
+def _uri(location: str) -> str:
+    return "s3://" + location.removeprefix("s3a://") if location.startswith("s3a://") else location
+
+
+def _retention(properties: Mapping[str, str | None]) -> str | None:
+    """After how long a table forgets its application transactions; None where it never does."""
+    return next((value for key, value in properties.items() if key.casefold() == _RETENTION.casefold()), None)
+
+
+def _word(field: Any) -> str:
+    kind = field.type
+    return str(getattr(kind, "type", kind))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _look_at_folder(location: str) -> SinkLook:
+    from rw_sql.connectors.support.local_folder import look_at_folder
+
+    path = location.removeprefix("file://")
+    return look_at_folder(path, must_be_empty=True) if path.startswith("/") else SinkLook()

@@ -1,0 +1,189 @@
+"""A Delta table as a source: the rows that are appended to it. Its one split is the table, an offset is a version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.delta.commits import TableCommit, read_commit
+from rw_sql.connectors.ranged import Encoding, RangedConnector, Stretch
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.spec import ConnectorSpec
+
+PATH = "delta.path"
+SKIP_CHANGES = "delta.skip_change_commits"
+MOST_VERSIONS = 100
+"""The most commits that one batch reads."""
+
+
+class DeltaConnector(RangedConnector):
+    """Offset 0 stands for the table as it is when it is read first; from then on each version is one offset."""
+
+    has_small_batches = False
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/delta.toml``."""
+        return load_spec("delta")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the path can be meant by every process."""
+        check_option_values(self.spec, options)
+        path = options[PATH].strip()
+        if not path.startswith("/") and not urlsplit(path).scheme:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"{PATH}\" must be an absolute path or a URI, not '{path}'",
+                key=PATH,
+                hint="readers of other processes stand in other folders",
+            )
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """The table, from offset 0 to behind its newest version."""
+        path = _path(options)
+        cluster = f"delta:{path}"
+        try:
+            table = DeltaTable(path, without_files=True)
+            split = UpstreamSplit(
+                split=_split(path),
+                start=0,
+                end=table.version() + 1,
+                cluster=cluster,
+                incarnation=str(table.metadata().id),
+            )
+        except TableNotFoundError:
+            return Upstream(error=f"there is no Delta table at {path}")
+        except (DeltaError, OSError) as error:
+            return Upstream(error=f"{path}: {str(error).splitlines()[0]}")
+        return Upstream(splits={split.split: split}, cluster=cluster)
+
+    def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
+        """What was appended since, up to a commit that did more. Raises SqlError where that one is next."""
+        upstream = self.look(options)
+        if upstream.error is not None:
+            raise OSError(upstream.error)
+        found = []
+        for split, seen in upstream.splits.items():
+            state = positions.get(split)
+            if state is None or state.offset >= seen.end:
+                continue
+            if state.offset == 0:
+                found.append(Stretch(split=split, start=0, end=seen.end, is_whole=True))
+                continue
+            end = state.offset
+            for commit in self._commits(options, state.offset, min(seen.end, state.offset + MOST_VERSIONS)):
+                if commit.changes and end == commit.version == state.offset:
+                    raise _refused(split, commit)
+                if commit.changes:
+                    break
+                end = commit.version + 1
+            found.append(Stretch(split=split, start=state.offset, end=end))
+        return tuple(found)
+
+    def _commits(self, options: Mapping[str, str], start: int, end: int) -> Iterator[TableCommit]:
+        """The commits of these versions; with the option one that changes rows counts as one that did nothing."""
+        path = _path(options)
+        skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
+        for version in range(start, end):
+            commit = read_commit(path, version)
+            if commit is None:
+                raise SqlError(
+                    UPSTREAM_MISSING,
+                    f"EXPIRED {_split(path)}: the commit of version {version} was cleaned away",
+                    hint=f"INJECT SOURCE OFFSETS … VALUES ('{_split(path)}' = 0) reads the table as it is",
+                )
+            yield TableCommit(version=version) if commit.changes and skips else commit
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """The first version that was committed at or after a time."""
+        table = DeltaTable(_path(options), without_files=True)
+        history: list[dict[str, Any]] = table.history()
+        later = [int(commit["version"]) for commit in history if int(commit.get("timestamp", 0)) >= milliseconds]
+        return dict.fromkeys(splits, min(later, default=table.version() + 1))
+
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """All: an offset is a version."""
+        return {"": "offsets are versions of the table"}
+
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+        encoding: Encoding | None = None,
+        lives: Mapping[str, str | None] | None = None,
+    ) -> DataFrame:
+        """The rows of these versions; a range from 0 on is the table as of its last version."""
+        from rw_sql.connectors.delta import reader as delta_reader
+
+        path = _path(options)
+        known = next(iter((lives or {}).values()), None)
+        if known is not None and str(DeltaTable(path, without_files=True).metadata().id) != known:
+            raise OSError(f"RECREATED {_split(path)}: it is another table")
+        (start, end) = next(iter(ranges.values()), (0, 0))
+        commits = tuple(self._commits(options, start, end)) if start > 0 else ()
+        bad = next((commit for commit in commits if commit.changes), None)
+        if bad is not None:
+            raise _refused(_split(path), bad)
+        row = (encoding or Encoding()).row
+        return delta_reader.read(spark, path, _split(path), row, commits=commits, upto=end - 1 if start == 0 else None)
+
+    def read_snapshot(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        *,
+        encode: str = "NATIVE",
+        encode_options: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """The table as it is. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        from rw_sql.connectors.delta import reader as delta_reader
+
+        path = _path(options)
+        return delta_reader.snapshot(spark, path, columns, DeltaTable(path, without_files=True).version())
+
+    def resolve_split(self, options: Mapping[str, str], written: str) -> str:
+        """The table's name, whatever is written in its place: there is but one split."""
+        return _split(_path(options)) if written.strip() in ("", "0") else written
+
+
+def _path(options: Mapping[str, str]) -> str:
+    return options[PATH].strip().rstrip("/")
+
+
+def _split(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _refused(split: str, commit: TableCommit) -> SqlError:
+    return SqlError(
+        UPSTREAM_MISSING,
+        f"version {commit.version} of {split} changes rows that were there ({commit.changes}): to go on behind it "
+        f"INJECT SOURCE OFFSETS … VALUES ('{split}' = {commit.version + 1}), or set {SKIP_CHANGES} = 'true'",
+        hint="a source only appends: REFRESH TABLE takes the table as it is",
+    )

@@ -1,0 +1,300 @@
+"""Stretches of files as a Spark Python data source. Which files a batch has is decided on the driver.
+
+Spark's workers get this module, :mod:`rw_sql.connectors.files.rows` and :mod:`rw_sql.connectors.files.store` by value,
+so that they need not have the package on their path.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from fsspec.compression import compr
+from fsspec.utils import infer_compression
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from rw_sql.connectors.files import rows as file_rows
+from rw_sql.connectors.files import store as file_store
+from rw_sql.connectors.files.store import FileStore
+from rw_sql.connectors.support.private_files import private_file
+from rw_sql.connectors.support.record_reader import RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.files.store import FoundFile
+    from rw_sql.connectors.ranged import Encoding
+
+BYTES_PER_TASK = 16 * 1024 * 1024
+_BYTES_PER_FILE = 32 * 1024
+_AHEAD = 16
+_FEW_BYTES = 512 * 1024
+_FEW_FILES = 100
+
+Piece = tuple[str, int, int, "str | None"]
+"""A file's path, the stretch of it, and the incarnation that it is known in."""
+
+
+class FileReader(DataSourceReader):
+    """Reads pieces of files. Runs on the executors; where it may be opened lies in a private file of the driver."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
+        self._store = FileStore(**config["store"])
+        self._encode: str = config["encode"]
+        self._columns: list[str] = config["columns"]
+        self._delimiter: str = config["delimiter"]
+        self._has_header: bool = config["has_header"]
+        self._compression: str | None = config["compression"]
+        self._is_strict: bool = config["is_strict"]
+        self._pieces: list[Piece] = [
+            (path, start, end, life) for path, start, end, life in json.loads(options["pieces"])
+        ]
+        self._tasks = max(1, int(options["tasks"]))
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        # Spark asks for one partition at least.
+        parts = dealt(self._pieces, self._tasks, lambda path: not self._compression_of(path))
+        return [InputPartition(part) for part in parts] or [InputPartition([])]
+
+    def _compression_of(self, path: str) -> str | None:
+        """fsspec's name of what a file's lines are compressed with: each reading of it begins at its beginning."""
+        if self._encode == "PARQUET":
+            return None
+        found: str | None = infer_compression(path) if self._compression is None else self._compression
+        return found or None
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        filesystem = self._store.filesystem()
+        for (path, start, end, life), found, file in self._opened(filesystem, partition.value):
+            try:
+                with file:
+                    yield from self._records(filesystem, file, found, start, end)
+            except ValueError as error:
+                raise OSError(f"{path}: {error}") from error
+            if self._store.is_local or found.size > file_rows.CHUNK:
+                # One that was written to meanwhile may have been read in two halves.
+                _require_same(path, self._store.find(path).incarnation, life or found.incarnation)
+
+    def _opened(self, filesystem: Any, pieces: list[Piece]) -> Iterator[tuple[Piece, FoundFile, Any]]:
+        if self._store.is_local:
+            for piece in pieces:
+                yield piece, *self._open(filesystem, piece)
+            return
+        # A store answers in tens of milliseconds: of many small files some are asked for beforehand.
+        with ThreadPoolExecutor(_AHEAD) as pool:
+            waiting: deque[tuple[Piece, Future[tuple[FoundFile, Any]]]] = deque()
+            for piece in pieces:
+                waiting.append((piece, pool.submit(self._open, filesystem, piece)))
+                if len(waiting) == _AHEAD:
+                    first, opening = waiting.popleft()
+                    yield first, *opening.result()
+            for first, opening in waiting:
+                yield first, *opening.result()
+
+    def _open(self, filesystem: Any, piece: Piece) -> tuple[FoundFile, Any]:
+        path, _, _, life = piece
+        found = self._store.find(path)
+        _require_same(path, found.incarnation, life)
+        full = self._store.full_path(path)
+        if self._store.is_local or found.size > file_rows.CHUNK:
+            return found, filesystem.open(full, "rb")
+        return found, io.BytesIO(filesystem.cat_file(full))
+
+    def _records(self, filesystem: Any, file: Any, found: FoundFile, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        if self._encode == "PARQUET":
+            row = self._schema.field("_rw_row").type
+            for places, rows, faults in file_rows.parquet_rows(
+                file, found.size, start, end, row, is_strict=self._is_strict
+            ):
+                yield self._batch(found, pa.array(places), pa.nulls(len(places), pa.binary()), rows, faults)
+            return
+        compression = self._compression_of(found.path)
+
+        def opened() -> Any:
+            file.seek(0)
+            return compr[compression](file, mode="rb") if compression else file
+
+        order, width = self._order(opened)
+        found_lines = (
+            file_rows.compressed_lines(lambda: _Kept(opened()), found.size, start, end)
+            if compression
+            else file_rows.lines(file, start, end)
+        )
+        for at, (places, texts) in enumerate(found_lines):
+            if self._has_header and at == 0 and len(places) and places[0] == 0 and start == 0:
+                places, texts = places[1:], texts[1:]
+            if order is not None:
+                texts = file_rows.reordered(texts, order, width, self._delimiter)
+            if texts:
+                yield self._batch(found, pa.array(places), pa.array(texts, pa.binary()))
+
+    def _order(self, opened: Any) -> tuple[list[int | None] | None, int]:
+        """How a file's fields stand to the columns, by its header line, and how many the header has."""
+        if not self._has_header:
+            return None, 0
+        header = file_rows.header_of(opened())
+        order = file_rows.column_order(header, self._columns, self._delimiter)
+        if self._is_strict and order is not None and None in order:
+            raise ValueError(f"it has no column {self._columns[order.index(None)]}")
+        width = len(header.split(self._delimiter.encode())) if order is not None else 0
+        return order, width
+
+    def _batch(
+        self,
+        found: FoundFile,
+        places: pa.Array,
+        values: pa.Array,
+        rows: pa.Array | None = None,
+        faults: pa.Array | None = None,
+    ) -> pa.RecordBatch:
+        count = len(places)
+        at = None if found.modified_ms is None else found.modified_ms * 1000
+        made: dict[str, pa.Array] = {
+            "_rw_split": pa.repeat(pa.scalar(found.path), count),
+            "_rw_offset": places,
+            "value": values,
+            "timestamp": pa.repeat(pa.scalar(at, pa.timestamp("us", tz="UTC")), count),
+        }
+        if rows is not None:
+            made |= {"_rw_row": rows, "_rw_fault": faults}
+        return pa.RecordBatch.from_arrays(
+            [
+                made[field.name].cast(field.type) if field.name in made else pa.nulls(count, field.type)
+                for field in self._schema
+            ],
+            schema=self._schema,
+        )
+
+
+class _Kept(io.RawIOBase):
+    """A decompressing file whose end does not close what it reads from."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def read(self, size: int = -1) -> bytes:
+        found: bytes = self._inner.read(size)
+        return found
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        if place != 0 or whence != 0:
+            raise io.UnsupportedOperation("a compressed file is read from its beginning")
+        return 0
+
+
+class FileDataSource(DataSource):
+    """``spark.read.format("rw_sql_files")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rw_sql_files"
+
+    def schema(self) -> str:
+        return _schema(self.options["row"])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return FileReader(self.options, schema)
+
+
+def _schema(row: str) -> str:
+    return f"{RECORDS}, _rw_row struct<{row}>, _rw_fault string" if row else RECORDS
+
+
+def _require_same(path: str, now: str, known: str | None) -> None:
+    if known is not None and now != known:
+        raise OSError(f"RECREATED {path}: it was {known} and is {now}")
+
+
+def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
+    """The pieces in at most as many parts as there are tasks, of about the same weight each, in their order.
+
+    A long piece is cut where its file may be; a small file weighs something too. Few bytes make few parts.
+    """
+    weights = [end - start + _BYTES_PER_FILE for _, start, end, _ in pieces]
+    count = min(tasks, -(-sum(weights) // BYTES_PER_TASK)) or 1
+    share = -(-sum(weights) // count)
+    parts: list[list[Piece]] = [[]]
+    room = share
+    for (path, start, end, life), weight in zip(pieces, weights, strict=True):
+        at = start
+        while weight > room and end - at > room > BYTES_PER_TASK // 4 and is_cuttable(path):
+            parts[-1].append((path, at, at + room, life))
+            at, weight, room = at + room, weight - room, share
+            parts.append([])
+        if room < _BYTES_PER_FILE and len(parts) < count:
+            parts.append([])
+            room = share
+        parts[-1].append((path, at, end, life))
+        room -= weight
+    return [part for part in parts if part]
+
+
+def read_batch(
+    spark: SparkSession,
+    store: FileStore,
+    pieces: Sequence[Piece],
+    *,
+    encoding: Encoding,
+    columns: Sequence[str],
+    compression: str | None,
+    is_strict: bool = False,
+) -> DataFrame:
+    """The records of pieces of files.
+
+    ``compression`` is fsspec's name of it, empty for none; None tells it by each file's name. ``is_strict``: a column
+    that a file's header or schema does not have fails the reading.
+    """
+    given = encoding.options
+    config: dict[str, Any] = {
+        "store": asdict(store),
+        "encode": encoding.encode,
+        "columns": list(columns),
+        "delimiter": {"\\t": "\t"}.get(given.get("delimiter", ","), given.get("delimiter", ",")),
+        "has_header": encoding.encode == "CSV" and given.get("without_header", "false").lower() != "true",
+        "compression": compression,
+        "is_strict": is_strict,
+    }
+    options = {
+        "config": str(private_file(json.dumps(config, sort_keys=True))),
+        "pieces": json.dumps([list(piece) for piece in pieces], separators=(",", ":")),
+        "row": encoding.row if encoding.encode == "PARQUET" else "",
+        "tasks": str(spark.sparkContext.defaultParallelism),
+    }
+    if sum(end - start for _, start, end, _ in pieces) <= _FEW_BYTES and len(pieces) <= _FEW_FILES:
+        # Spark asks two more processes for a plan and a third for the rows: a second, of which reading is a hundredth.
+        return _read_here(spark, options, pieces)
+    _register(spark)
+    return spark.read.format("rw_sql_files").options(**options).load()
+
+
+def _read_here(spark: SparkSession, options: dict[str, str], pieces: Sequence[Piece]) -> DataFrame:
+    wanted = StructType.fromDDL(_schema(options["row"]))
+    if not isinstance(wanted, StructType):
+        raise TypeError("a list of columns is a struct")
+    reader = FileReader(options, wanted)
+    batches = list(reader.read(InputPartition(list(pieces))))
+    return spark.createDataFrame(pa.Table.from_batches(batches, schema=to_arrow_schema(wanted, timezone="UTC")))
+
+
+def _register(spark: SparkSession) -> None:
+    import sys
+
+    from pyspark import cloudpickle
+
+    by_value: Any = cloudpickle.register_pickle_by_value
+    for module in (file_rows, file_store, sys.modules[__name__]):
+        by_value(module)
+    spark.dataSource.register(FileDataSource)

@@ -1,0 +1,47 @@
+"""A look at a store that speaks S3's protocol: whether it answers, and knows the keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from rw_sql.connectors.sink import SinkLook
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ANSWERED = ("ACCESS_DENIED", "AccessDenied", "HTTP status 403 (Forbidden)")
+"""What a store says to keys that it knows and that may not list buckets."""
+
+_UNKNOWN_KEYS = ("InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH")
+
+
+def look_at_store(options: Mapping[str, str], *, timeout: float) -> SinkLook:
+    """Lists the buckets. Keys that are known but may not do that are good keys. Faults are told, never raised."""
+    from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, S3FileSystem
+
+    endpoint = urlsplit(options.get("s3.endpoint", ""))
+    made = {
+        "access_key": options.get("s3.access.key"),
+        "secret_key": options.get("s3.secret.key"),
+        "region": options.get("s3.region"),
+        "endpoint_override": endpoint.netloc or None,
+        "scheme": endpoint.scheme or None,
+    }
+    where = options.get("s3.endpoint", "s3")
+    try:
+        store = S3FileSystem(
+            **{key: value for key, value in made.items() if value is not None},
+            connect_timeout=timeout,
+            request_timeout=timeout,
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=1),
+        )
+        store.get_file_info(FileSelector(""))
+    except (OSError, ValueError) as error:
+        text = str(error)
+        if any(word in text for word in _UNKNOWN_KEYS):
+            return SinkLook(error=f"{where}: it does not know the access key, or the secret key is another one")
+        if any(word in text for word in _ANSWERED):
+            return SinkLook()
+        return SinkLook(error=f"{where}: {text.splitlines()[0]}")
+    return SinkLook()

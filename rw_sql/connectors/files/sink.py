@@ -1,0 +1,144 @@
+"""The file sink: one file a batch in a folder, under a name that the batch's number makes. At least once."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.sink import OP, Refusal, RefusedRowsError, SinkError, SinkLook
+from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
+from rw_sql.connectors.support.local_folder import look_at_folder
+from rw_sql.connectors.support.sink_values import json_rows, refused_rows, to_json
+from rw_sql.errors import INVALID_PROPERTY, UNSUPPORTED_TYPE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.sink import SinkShape
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_ENDINGS = {"PARQUET": "parquet", "CSV": "csv", "JSON": "json"}
+
+
+class FileSink:
+    """See :class:`rw_sql.connectors.sink.SinkConnector`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/fs.sink.toml``."""
+        return load_sink_spec("fs")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together."""
+        check_option_values(self.spec, options)
+        if not options["fs.path"].startswith("/"):
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"fs.path\" must be an absolute path, not '{options['fs.path']}'",
+                key="fs.path",
+            )
+
+    def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
+        """CSV has no form for nested values and bytes."""
+        if shape.encode != "CSV":
+            return
+        for name, kind in shape.columns.items():
+            if not isinstance(kind, str) or kind == "binary":
+                word = kind if isinstance(kind, str) else kind["type"]
+                raise SqlError(
+                    UNSUPPORTED_TYPE,
+                    f'column "{name}" is of type {word}, which CSV has no form for',
+                    hint="use ENCODE PARQUET or JSON, or leave the column out: CREATE SINK … AS SELECT …",
+                )
+
+    def look(
+        self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> SinkLook:
+        """Whether the folder is there and may be written, or can be made."""
+        return SinkLook() if shape is None else look_at_folder(options["fs.path"])
+
+    def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> FileWriter:
+        """The folder, made if it is not there."""
+        folder = Path(options["fs.path"])
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SinkError(f"{folder}: {(error.strerror or str(error)).lower()}") from error
+        return FileWriter(folder, shape, identity)
+
+
+class FileWriter:
+    """See :class:`rw_sql.connectors.sink.SinkWriter`."""
+
+    def __init__(self, folder: Path, shape: SinkShape, identity: str) -> None:
+        self._folder = folder
+        self._shape = shape
+        self._identity = identity
+        self._generation = 1
+        self._is_cancelled = False
+
+    def fence(self, run: int, generation: int) -> int | None:
+        """A folder keeps nothing of batches."""
+        self._generation = generation
+        return None
+
+    def write(self, rows: pa.Table, batch: int) -> None:
+        """One file, which appears whole."""
+        if not rows.num_rows:
+            return
+        ending = _ENDINGS[self._shape.encode or "PARQUET"]
+        path = self._folder / f"part-{self._identity}-{self._generation}-{batch:010d}.{ending}"
+        unfinished = self._folder / f".{path.name}.writing"
+        try:
+            with unfinished.open("wb") as file:
+                self._put(rows.drop_columns([OP]), file)
+                file.flush()
+                os.fsync(file.fileno())
+            if self._is_cancelled:
+                unfinished.unlink()
+                raise SinkError("stopped")
+            unfinished.replace(path)
+        except OSError as error:
+            raise SinkError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+        except pa.ArrowException as error:
+            found = refused_rows(rows.drop_columns([OP]), self._attempt)
+            raise (RefusedRowsError(found) if found else SinkError(f"{path}: {error}")) from error
+
+    def _attempt(self, rows: pa.Table) -> Refusal | None:
+        """Writes rows into memory; why not, where the format has no form for one of them."""
+        try:
+            self._put(rows, io.BytesIO())
+        except pa.ArrowException as error:
+            return Refusal(index=0, reason=str(error).strip().split("\n")[0])
+        return None
+
+    def _put(self, rows: pa.Table, file: Any) -> None:
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        given = dict(self._shape.encode_options)
+        match self._shape.encode:
+            case "CSV":
+                options = pyarrow.csv.WriteOptions(
+                    include_header=given.get("without_header", "false").lower() != "true",
+                    delimiter={"\\t": "\t"}.get(given.get("delimiter", ","), given.get("delimiter", ",")),
+                )
+                pyarrow.csv.write_csv(rows, file, options)
+            case "JSON":
+                for row in json_rows(rows, rows.column_names):
+                    file.write(to_json(row) + b"\n")
+            case _:
+                # Spark reads no nanoseconds, and microseconds are what the rows have.
+                pyarrow.parquet.write_table(rows, file, coerce_timestamps="us")
+
+    def cancel(self) -> None:
+        """What is being written does not appear."""
+        self._is_cancelled = True
+
+    def close(self) -> None:
+        """Nothing is open between batches."""

@@ -1,0 +1,350 @@
+"""Files as a source: a split is a file, by its path below the root, and an offset counts its bytes.
+
+``posix_fs``, ``s3``, ``gcs`` and ``azblob`` differ only in where the files lie.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib.util
+import json
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.files.store import LOCAL, FileStore, incarnation_size
+from rw_sql.connectors.ranged import Encoding, RangedConnector, Stretch
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.errors import INVALID_PROPERTY, NOT_SUPPORTED, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.files.store import FoundFile
+    from rw_sql.connectors.spec import ConnectorSpec
+
+PATTERN = "match_pattern"
+COMPRESSION = "compression_format"
+_READ_WHOLE = (".parquet", ".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4", ".snappy", ".lzma")
+
+
+class FileConnector(RangedConnector):
+    """Files below one root."""
+
+    name = ""
+    packages: tuple[tuple[str, str], ...] = ()
+    """Packages of Python that it needs besides, each with the extra that installs it."""
+
+    offsets_per_record = 100
+    poll_seconds = None
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/<name>.toml``."""
+        return load_spec(self.name)
+
+    @abstractmethod
+    def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
+        """Where the files lie. Reaches nothing."""
+
+    def faults(self) -> tuple[type[Exception], ...]:
+        """What its client raises where it cannot list."""
+        return (OSError,)
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together, and what they need is installed. Reaches no store."""
+        check_option_values(self.spec, options)
+        for package, extra in self.packages:
+            if importlib.util.find_spec(package) is None:
+                raise SqlError(
+                    NOT_SUPPORTED,
+                    f'connector "{self.name}" needs the Python package {package}, which is not installed',
+                    hint=f"pip install 'rw-sql[{extra}]'",
+                )
+        self.store(options)
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """Lists the files."""
+        cluster = self.cluster(options)
+        splits = {}
+        try:
+            for found in self._files(options, timeout):
+                splits[found.path] = UpstreamSplit(
+                    split=found.path, start=0, end=found.size, cluster=cluster, incarnation=found.incarnation
+                )
+        except self.faults() as error:
+            return Upstream(error=_said(error, self.store(options).root))
+        return Upstream(splits=splits, cluster=cluster)
+
+    def cluster(self, options: Mapping[str, str]) -> str:
+        """What tells one root from another."""
+        store = self.store(options)
+        return f"{self.name}:{store.root}"
+
+    def _files(self, options: Mapping[str, str], timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Iterator[FoundFile]:
+        return self.store(options, timeout=timeout).files(options.get(PATTERN))
+
+    def is_finished(self, state: SplitState) -> bool:
+        """Whether the file was read to its end, as its incarnation tells it."""
+        size = incarnation_size(state.incarnation)
+        return size is not None and state.offset >= size
+
+    def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
+        """The files that are not read to their ends, by their names."""
+        is_packed = (options.get(COMPRESSION) or "none").lower() != "none"
+        found = []
+        for split in sorted(positions):
+            state = positions[split]
+            size = incarnation_size(state.incarnation)
+            if size is None:
+                size = self.store(options).find(split).size
+            if state.offset < size:
+                is_whole = is_packed or split.lower().endswith(_READ_WHOLE)
+                found.append(Stretch(split=split, start=state.offset, end=size, is_whole=is_whole))
+        return tuple(found)
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """0 for files that were written at or after a time, their size for the others."""
+        wanted = set(splits)
+        return {
+            found.path: found.size if found.modified_ms is not None and found.modified_ms < milliseconds else 0
+            for found in self._files(options, timeout)
+            if found.path in wanted
+        }
+
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """All: offsets count bytes."""
+        return {"": "offsets of files count bytes"}
+
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """When the files were written, of a folder of this machine."""
+        store = self.store(options)
+        times = {}
+        for split in offsets if store.is_local else ():
+            try:
+                modified = store.find(split).modified_ms
+            except OSError:
+                continue
+            if modified is not None:
+                times[split] = modified
+        return times
+
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+        encoding: Encoding | None = None,
+        lives: Mapping[str, str | None] | None = None,
+    ) -> DataFrame:
+        """The records of these stretches: lines in ``value``, or a Parquet file's rows in ``_rw_row``."""
+        from rw_sql.connectors.files import reader as file_reader
+
+        known = lives or {}
+        return file_reader.read_batch(
+            spark,
+            self.store(options),
+            [(split, start, end, known.get(split)) for split, (start, end) in sorted(ranges.items())],
+            encoding=encoding or Encoding(encode="JSON"),
+            columns=list(columns or {}),
+            compression=_compression(options),
+        )
+
+    def read_snapshot(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        *,
+        encode: str = "NATIVE",
+        encode_options: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """All rows of all Parquet files that there are now. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        from pyspark.sql import functions as f
+
+        if encode != "PARQUET":
+            raise ValueError(f"read_lines reads files of ENCODE {encode}")
+        row = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+        encoding = Encoding(encode=encode, options=encode_options or {}, row=row)
+        records = self._read_all(spark, options, encoding, list(columns))
+        made = f.when(f.col("_rw_fault").isNull(), f.col("_rw_row")).otherwise(f.raise_error(f.col("_rw_fault")))
+        return records.select(made.alias("_rw_row")).select("_rw_row.*")
+
+    def read_lines(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Sequence[str],
+        *,
+        encode: str,
+        encode_options: Mapping[str, str],
+    ) -> DataFrame:
+        """All lines of all files that there are now. See :class:`rw_sql.connectors.base.LineReader`."""
+        return self._read_all(spark, options, Encoding(encode=encode, options=encode_options), columns)
+
+    def _read_all(
+        self, spark: SparkSession, options: Mapping[str, str], encoding: Encoding, columns: Sequence[str]
+    ) -> DataFrame:
+        from rw_sql.connectors.files import reader as file_reader
+
+        pieces = [(found.path, 0, found.size, found.incarnation) for found in self._files(options)]
+        return file_reader.read_batch(
+            spark,
+            self.store(options),
+            sorted(pieces),
+            encoding=encoding,
+            columns=columns,
+            compression=_compression(options),
+            is_strict=True,
+        )
+
+
+class PosixFsConnector(FileConnector):
+    """A folder of the machine that runs the jobs."""
+
+    name = "posix_fs"
+
+    def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
+        """The folder ``posix_fs.root``."""
+        root = options["posix_fs.root"].strip()
+        if not root.startswith("/"):
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"posix_fs.root\" must be an absolute path, not '{root}'",
+                key="posix_fs.root",
+                hint="readers of other processes stand in other folders",
+            )
+        return FileStore(protocol=LOCAL, root=root.rstrip("/") or "/")
+
+
+class S3Connector(FileConnector):
+    """A bucket of a store that speaks S3's protocol."""
+
+    name = "s3"
+    packages = (("s3fs", "s3"),)
+
+    def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
+        """The bucket ``s3.bucket_name``."""
+        client: dict[str, Any] = {"region_name": options["s3.region_name"]}
+        if endpoint := options.get("s3.endpoint_url"):
+            client["endpoint_url"] = endpoint
+        arguments: dict[str, Any] = {
+            "client_kwargs": client,
+            "config_kwargs": {
+                "connect_timeout": timeout,
+                "read_timeout": max(timeout, 20.0),
+                "retries": {"max_attempts": 2},
+            },
+        }
+        access, secret = options.get("s3.credentials.access"), options.get("s3.credentials.secret")
+        if (access is None) != (secret is None):
+            raise OptionError(
+                INVALID_PROPERTY,
+                "s3.credentials.access and s3.credentials.secret stand together",
+                key="s3.credentials.access" if secret is None else "s3.credentials.secret",
+                hint="leave both out to use the credentials of the machine: environment, ~/.aws, instance role",
+            )
+        if access is not None:
+            arguments |= {"key": str(access), "secret": str(secret)}
+        return FileStore(protocol="s3", root=options["s3.bucket_name"].strip().strip("/"), arguments=arguments)
+
+    def cluster(self, options: Mapping[str, str]) -> str:
+        """The bucket, and the endpoint where that is not Amazon's."""
+        endpoint = options.get("s3.endpoint_url", "")
+        return super().cluster(options) + (f"@{endpoint.rstrip('/')}" if endpoint else "")
+
+    def faults(self) -> tuple[type[Exception], ...]:
+        """Those of the client, besides OSError."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        return (OSError, BotoCoreError, ClientError)
+
+
+class GcsConnector(FileConnector):
+    """A bucket of Google Cloud Storage."""
+
+    name = "gcs"
+    packages = (("gcsfs", "gcs"),)
+
+    def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
+        """The bucket ``gcs.bucket_name``."""
+        arguments: dict[str, Any] = {"requests_timeout": timeout}
+        if credential := options.get("gcs.credential"):
+            try:
+                arguments["token"] = json.loads(base64.b64decode(credential, validate=True))
+            except (binascii.Error, ValueError) as error:
+                # Not `from error`: it would show the text.
+                del error
+                raise OptionError(
+                    INVALID_PROPERTY,
+                    'property "gcs.credential" must be a service account\'s JSON key in base64',
+                    key="gcs.credential",
+                ) from None
+        if endpoint := options.get("gcs.endpoint_url"):
+            arguments["endpoint_url"] = endpoint
+        return FileStore(protocol="gs", root=options["gcs.bucket_name"].strip().strip("/"), arguments=arguments)
+
+    def faults(self) -> tuple[type[Exception], ...]:
+        """Those of the client, besides OSError."""
+        from gcsfs.retry import HttpError
+        from google.auth.exceptions import GoogleAuthError
+
+        return (OSError, HttpError, GoogleAuthError)
+
+
+class AzblobConnector(FileConnector):
+    """A container of Azure Blob Storage."""
+
+    name = "azblob"
+    packages = (("adlfs", "azblob"),)
+
+    def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
+        """The container ``azblob.container_name``."""
+        arguments: dict[str, Any] = {}
+        account, key = options.get("azblob.credentials.account_name"), options.get("azblob.credentials.account_key")
+        if account is not None:
+            arguments["account_name"] = str(account)
+        if key is not None:
+            arguments["account_key"] = str(key)
+        if endpoint := options.get("azblob.endpoint_url"):
+            arguments["account_host"] = endpoint.partition("://")[2].strip("/")
+        return FileStore(protocol="abfs", root=options["azblob.container_name"].strip().strip("/"), arguments=arguments)
+
+    def faults(self) -> tuple[type[Exception], ...]:
+        """Those of the client, besides OSError."""
+        from azure.core.exceptions import AzureError
+
+        return (OSError, AzureError)
+
+
+def _compression(options: Mapping[str, str]) -> str | None:
+    """fsspec's name of what all files are compressed with; empty for nothing, None to tell it by their names."""
+    given = options.get(COMPRESSION)
+    if given is None:
+        return None
+    name = given.strip().lower()
+    return {"none": "", "gz": "gzip"}.get(name, name)
+
+
+def _said(error: Exception, root: str) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{root} does not exist"
+    if isinstance(error, PermissionError):
+        return f"{root} may not be listed: {error.strerror or error}"
+    return f"{root}: {(str(error) or type(error).__name__).splitlines()[0]}"

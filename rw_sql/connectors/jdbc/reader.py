@@ -1,0 +1,266 @@
+"""A PostgreSQL table as a Spark Python data source: every part of it sees the same snapshot of the database.
+
+Spark's workers get this module by value. The password goes through a file that only this user can read (libpq's
+``passfile``), since a data source's options stand in Spark's plans and logs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from rw_sql.connectors.jdbc.types import PostgresColumn
+
+_BLOCK_BYTES = 1 << 25
+"""How much text is taken apart at once: no row may be longer."""
+
+_READ_BYTES = 1 << 20
+
+
+class _Copied(io.RawIOBase):
+    """What COPY … TO STDOUT sends, as a file."""
+
+    def __init__(self, blocks: Iterator[Any]) -> None:
+        self._blocks = blocks
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            block = next(self._blocks, None)
+            if block is None:
+                return 0
+            self._left = memoryview(block)
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+
+class TableReader(DataSourceReader):
+    """Reads the parts of a table, each over a connection of its own."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = json.loads(options["given"])
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(part) for part in self._given["parts"]]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        import psycopg
+        import pyarrow as pa
+        from pyarrow import csv
+
+        given = self._given
+        names = given["names"]
+        with psycopg.connect(**given["server"], autocommit=True) as connection:
+            for statement in ("SET TIME ZONE 'UTC'", "SET datestyle = 'ISO, YMD'", "SET extra_float_digits = 3"):
+                connection.execute(statement)
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            connection.execute(f"SET TRANSACTION SNAPSHOT '{given['snapshot']}'".encode())
+            query = given["query"] + _condition(*partition.value)
+            with connection.cursor().copy(f"COPY ({query}) TO STDOUT WITH (FORMAT csv)".encode()) as copy:
+                blocks = io.BufferedReader(_Copied(iter(copy)), _READ_BYTES)
+                if not blocks.peek(1):
+                    return
+                reader = csv.open_csv(
+                    blocks,
+                    read_options=csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
+                    parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+                    convert_options=csv.ConvertOptions(
+                        column_types={name: pa.string() for name in names},
+                        null_values=[""],
+                        strings_can_be_null=True,
+                        quoted_strings_can_be_null=False,
+                    ),
+                )
+                yield from reader
+
+
+class TableDataSource(DataSource):
+    """``format("rw_sql_jdbc")``: all columns as text, numbered."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rw_sql_jdbc"
+
+    def schema(self) -> str:
+        return ", ".join(f"{name} string" for name in json.loads(self.options["given"])["names"])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TableReader(self.options)
+
+
+def _condition(start: int, end: int) -> str:
+    """Pages ``[start, end)``; without an end (0) all from there on, and all there are from 0 on."""
+    parts = [f"ctid >= '({start},0)'"] if start else []
+    parts += [f"ctid < '({end},0)'"] if end else []
+    return " WHERE " + " AND ".join(parts) if parts else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """A table (quoted) as an exported snapshot of a database has it: its columns, and the parts it is read in."""
+
+    server: Mapping[str, str]
+    snapshot: str
+    table: str
+    columns: Mapping[str, PostgresColumn]
+    parts: Sequence[tuple[int, int]]
+
+
+def read_snapshot(
+    spark: SparkSession,
+    upstream: Upstream,
+    columns: Mapping[str, str],
+    misfit: Callable[[str, Column, Mapping[str, Column]], Column],
+) -> DataFrame:
+    """The rows of a table in these columns. A value that does not fit fails the query with the text that ``misfit``
+    makes of its column, its text and the texts of the row."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    _register(spark)
+    ddl = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
+    types = cast("StructType", StructType.fromDDL(ddl)).fields
+    selected = ", ".join(_selected(field.name, field.dataType, upstream.columns) for field in types)
+    names = [f"c{at}" for at, _ in enumerate(types)]
+    given = {
+        "server": _without_password(upstream.server),
+        "snapshot": upstream.snapshot,
+        "query": f"SELECT {selected} FROM {upstream.table}",
+        "names": names,
+        "parts": [list(part) for part in upstream.parts],
+    }
+    raw = spark.read.format("rw_sql_jdbc").option("given", json.dumps(given)).load()
+    texts = {field.name: _shown(f.col(name), field.dataType) for name, field in zip(names, types, strict=True)}
+    return raw.select(
+        *(
+            _typed(f.col(name), field.dataType, misfit(field.name, texts[field.name], texts)).alias(field.name)
+            for name, field in zip(names, types, strict=True)
+        )
+    )
+
+
+def _without_password(server: Mapping[str, str]) -> dict[str, str]:
+    from rw_sql.connectors.support.private_files import private_file
+
+    made = {key: value for key, value in server.items() if key != "password"}
+    if "password" in server:
+        escaped = server["password"].replace("\\", "\\\\").replace(":", "\\:")
+        made["passfile"] = str(private_file(f"*:*:*:*:{escaped}\n"))
+    return made
+
+
+def _selected(name: str, kind: DataType, known: Mapping[str, PostgresColumn]) -> str:
+    """The column as text that :func:`_typed` takes apart."""
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, NumericType, StructType, TimestampType
+
+    column = '"' + name.replace('"', '""') + '"'
+    match kind:
+        case BinaryType():
+            return f"encode({column}, 'hex')"
+        case ArrayType() | MapType() | StructType():
+            return f"to_jsonb({column})::text"
+        case TimestampType():
+            return f"({column}::timestamptz AT TIME ZONE 'UTC')::text || 'Z'"
+        case NumericType() if name in known and known[name].family == "money":
+            return f"{column}::numeric::text"
+        case _:
+            return f"{column}::text"
+
+
+def _shown(text: Column, kind: DataType) -> Column:
+    """A value's text as the database shows it."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import TimestampType
+
+    return f.regexp_replace(text, "Z$", "") if isinstance(kind, TimestampType) else text
+
+
+_ODD_TIMES = '"([0-9]{5,}-[0-9]{2}-[0-9]{2}|[^"]* BC"|-?infinity")'
+"""A date or time inside of JSON that Spark has no value of, or would take for another one."""
+
+
+def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
+    """The value of a column that came as text. One that does not fit fails the query with ``misfit``."""
+    from pyspark.sql import functions as f
+
+    value, fits = _read(text, kind)
+    return value if fits is None else f.when(text.isNull() | fits, value).otherwise(f.raise_error(misfit))
+
+
+def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
+    """The value that a text stands for, and whether it does, where not every text does."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        DateType,
+        DoubleType,
+        FloatType,
+        MapType,
+        StringType,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
+
+    match kind:
+        case StringType():
+            return text, None
+        case BinaryType():
+            return f.unhex(text), None
+        case ArrayType() | MapType() | StructType():
+            return _nested(text, kind)
+    value = text.try_cast(kind)
+    fits = value.isNotNull()
+    match kind:
+        case DateType() | TimestampType() | TimestampNTZType():
+            # Spark reads a year before Christ as one after it, and what it writes of years from 10000 on few can read.
+            last = {DateType: "DATE '9999-12-31'", TimestampNTZType: "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"}
+            bound = f.expr(last.get(type(kind), "TIMESTAMP '9999-12-31 23:59:59.999999Z'"))
+            fits = fits & ~text.contains("BC") & (value <= bound)
+        case FloatType() | DoubleType():
+            fits = fits & ((f.abs(value) != float("inf")) | text.contains("nf"))
+    return value, fits
+
+
+def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
+    """A value out of its JSON: inside of an object, because only an object can say that a part of it did not fit."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, BinaryType
+
+    is_bytes = isinstance(kind, ArrayType) and isinstance(kind.elementType, BinaryType)
+    word = "array<string>" if is_bytes else kind.simpleString()
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "c"}
+    read = f.from_json(f.concat(f.lit('{"v":'), text, f.lit("}")), f"v {word}, c string", options)
+    fits = read.getField("c").isNull()
+    if "date" in word or "timestamp" in word:
+        fits = fits & ~text.rlike(_ODD_TIMES)
+    value = read.getField("v")
+    if is_bytes:  # to_jsonb spells bytes as \\x00ff, where Spark reads base64
+        value = f.transform(value, lambda item: f.unhex(f.substring(item, 3, 2_147_483_647)))
+    return value, fits
+
+
+def _register(spark: SparkSession) -> None:
+    import sys
+
+    from pyspark import cloudpickle
+
+    by_value: Any = cloudpickle.register_pickle_by_value
+    by_value(sys.modules[__name__])
+    spark.dataSource.register(TableDataSource)

@@ -1,0 +1,81 @@
+"""What an error of PostgreSQL says of a batch: the server is away, it refuses a row, or the table is another one."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.sink import Refusal
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+class Fault(Enum):
+    """What is wrong where a batch fails."""
+
+    AWAY = "the server is away, or busy"
+    ROW = "a row of the batch is refused"
+    TABLE = "the table, or a right of the user, is not what it was"
+
+
+_ROW_CLASSES = ("22", "23", "44", "P0")
+"""SQLSTATE classes (PostgreSQL, appendix A): data exception, integrity constraint, WITH CHECK OPTION, RAISE."""
+
+_ROW_CODES = ("21000", "54000")
+"""One row twice in an ON CONFLICT, and a value that is too large for its index."""
+
+_TABLE_CLASSES = ("0A", "3F", "42", "55")
+_TABLE_CODES = ("428C9",)
+_COLUMN = re.compile(r"^COPY [^\n]*?, line \d+, column (.+?)(?:: |, null|$)", re.MULTILINE)
+_CONSTRAINED = """
+SELECT string_agg(a.attname::text, ', ' ORDER BY k.at)
+FROM pg_catalog.pg_constraint c, unnest(c.conkey) WITH ORDINALITY k (number, at), pg_catalog.pg_attribute a
+WHERE c.conrelid = %s::regclass AND c.conname = %s AND a.attrelid = c.conrelid AND a.attnum = k.number
+"""
+_INDEXED = """
+SELECT string_agg(pg_catalog.pg_get_indexdef(i.indexrelid, k, true), ', ' ORDER BY k)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid, generate_series(1, i.indnkeyatts) k
+WHERE i.indrelid = %s::regclass AND c.relname = %s
+"""
+
+
+def fault_of(error: psycopg.Error) -> Fault:
+    """What an error says. The client's own have no SQLSTATE: of a value that it cannot send, or of the connection."""
+    import psycopg
+
+    state = error.sqlstate
+    if state is None:
+        return Fault.ROW if isinstance(error, psycopg.DataError) else Fault.AWAY
+    if state.startswith(_ROW_CLASSES) or state in _ROW_CODES:
+        return Fault.ROW
+    if state == "42501" and "row-level security" in (error.diag.message_primary or ""):
+        return Fault.ROW
+    if state.startswith(_TABLE_CLASSES) or state in _TABLE_CODES:
+        return Fault.TABLE
+    return Fault.AWAY
+
+
+def refusal_of(error: psycopg.Error, connection: psycopg.Connection[Any], table: str) -> Refusal:
+    """The refusal of a single row. ``table`` is quoted; it is looked at for what a constraint is about."""
+    said = error.diag
+    reason = said.message_primary or " ".join(str(error).split())
+    if said.message_detail and error.sqlstate in ("23503", "23505", "23P01"):
+        reason += f" ({said.message_detail.rstrip('.')})"
+    return Refusal(index=0, column=said.column_name or _column(error, connection, table), reason=reason)
+
+
+def _column(error: psycopg.Error, connection: psycopg.Connection[Any], table: str) -> str | None:
+    found = _COLUMN.search(error.diag.context or "")
+    if found is not None:
+        return found[1].strip('"')
+    name = error.diag.constraint_name
+    if name is None:
+        return None
+    for query in (_CONSTRAINED, _INDEXED):
+        row = connection.execute(query.encode(), [table, name]).fetchone()
+        if row is not None and row[0] is not None:
+            return str(row[0])
+    return None

@@ -1,0 +1,135 @@
+"""The JDBC sink: a table of PostgreSQL, one transaction a batch. :mod:`rw_sql.connectors.jdbc.writer` writes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.jdbc.types import columns_of, fits_into
+from rw_sql.connectors.jdbc.url import connect, conninfo, told
+from rw_sql.connectors.jdbc.writer import JdbcWriter
+from rw_sql.connectors.sink import UPSERT, SinkError, SinkLook
+from rw_sql.connectors.spec import check_option_values, load_sink_spec
+from rw_sql.errors import near_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from psycopg import Connection
+
+    from rw_sql.connectors.sink import SinkShape
+    from rw_sql.connectors.spec import ConnectorSpec
+
+# Where nulls are distinct, as they are by default, rows whose key is null conflict with none: each would be put in
+# again. A server of before PostgreSQL 15 has no such column.
+_UNIQUE = """
+SELECT array_agg(a.attname::text),
+    bool_and(a.attnotnull) OR coalesce(bool_and((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean), false)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid
+"""
+
+
+class JdbcSink:
+    """See :class:`rw_sql.connectors.sink.SinkConnector`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/jdbc.sink.toml``."""
+        return load_sink_spec("jdbc")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together."""
+        check_option_values(self.spec, options)
+        conninfo(options)
+
+    def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
+        """Nothing to check: nested values become JSON."""
+
+    def look(
+        self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> SinkLook:
+        """Whether the server answers, and the table has the columns, the key and the rights."""
+        import psycopg
+
+        try:
+            with connect(options, timeout) as connection:
+                return SinkLook() if shape is None else self._look_at_table(connection, options, shape)
+        except psycopg.Error as error:
+            return SinkLook(error=told(error, options))
+
+    def _look_at_table(self, connection: Connection[Any], options: Mapping[str, str], shape: SinkShape) -> SinkLook:
+        table = self.table(options)
+        name = ".".join(f'"{part}"' if part != part.lower() else part for part in table)
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in table)
+        found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [quoted]).fetchone()
+        if found is None or not found[0]:
+            return SinkLook(missing=f"table {name}", hint="CREATE TABLE it there first: a sink makes none")
+        there = columns_of(connection, quoted)
+        columns = shape.columns
+        for column in columns:
+            if column not in there:
+                near = near_names(column, there)
+                return SinkLook(
+                    misfit=f'table {name} has no column "{column}"',
+                    hint=(f'did you mean "{near[0]}"? AS SELECT {column} AS {near[0]} …; or ' if near else "")
+                    + f"ALTER TABLE {name} ADD COLUMN {column} … there, or leave it out here by AS SELECT …",
+                )
+            if there[column].is_generated:
+                return SinkLook(
+                    misfit=f'column "{column}" of table {name} is generated and takes no values',
+                    hint="leave it out here by AS SELECT …",
+                )
+        needed = [column for column, of in there.items() if of.is_needed and column not in columns]
+        if needed:
+            return SinkLook(misfit=f'column "{needed[0]}" of table {name} takes no nulls and has no default')
+        rights = ["INSERT"]
+        if shape.type == UPSERT:
+            rights += ["SELECT", "UPDATE", *(["DELETE"] if shape.deletes else [])]
+            found_keys = [(set(row[0]), row[1]) for row in connection.execute(_UNIQUE, [quoted]).fetchall()]
+            fitting = [is_sure for columns_of, is_sure in found_keys if columns_of == set(shape.keys)]
+            keys = ", ".join(shape.keys)
+            if fitting and not any(fitting):
+                return SinkLook(
+                    misfit=f"table {name} takes rows twice whose ({keys}) is null: to its UNIQUE they differ",
+                    hint=f"ALTER TABLE {name} ADD UNIQUE NULLS NOT DISTINCT ({keys}) there, or a PRIMARY KEY",
+                )
+            if not fitting:
+                return SinkLook(
+                    misfit=f"table {name} has no PRIMARY KEY or UNIQUE constraint on ({keys})",
+                    hint=f"ALTER TABLE {name} ADD PRIMARY KEY ({keys}) there",
+                )
+        for right in rights:
+            granted = connection.execute("SELECT has_table_privilege(%s::regclass, %s)", [quoted, right]).fetchone()
+            if granted is None or not granted[0]:
+                return SinkLook(misfit=f"the user lacks the right {right} on table {name}", hint=f"GRANT {right} there")
+        for column, kind in columns.items():
+            if not fits_into(kind, there[column]):
+                return SinkLook(
+                    doubt=f'column "{column}" of table {name} is {there[column].name}, '
+                    f"which does not take values of type {kind if isinstance(kind, str) else kind['type']}",
+                    hint=f"CAST it in the sink's query: CREATE SINK {shape.name} AS SELECT CAST({column} AS …) …",
+                )
+        return SinkLook()
+
+    def table(self, options: Mapping[str, str]) -> tuple[str, str]:
+        """The table's schema and name."""
+        return self.spec.value(options, "schema.name") or "public", options["table.name"]
+
+    def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> JdbcWriter:
+        """A connection."""
+        import psycopg
+
+        try:
+            connection = connect(options, RESOLVE_TIMEOUT_SECONDS)
+            codec = connection.info.encoding
+            # Otherwise the client speaks the database's encoding, and fails by itself at what that does not have.
+            connection.execute("SET client_encoding TO 'UTF8'")
+            seconds = int(self.spec.value(options, "jdbc.query.timeout") or 60)
+            connection.execute(f"SET statement_timeout = {seconds * 1000}")
+            connection.commit()
+        except psycopg.Error as error:
+            raise SinkError(told(error, options)) from error
+        return JdbcWriter(connection, options, shape, self.table(options), codec)

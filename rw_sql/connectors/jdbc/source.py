@@ -1,0 +1,229 @@
+"""The JDBC connector: a whole table or view of PostgreSQL, as of one moment, each time that it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, ColumnMisfit, Upstream
+from rw_sql.connectors.jdbc.types import BYTES, columns_of, comes_out_of
+from rw_sql.connectors.jdbc.url import connect, conninfo, told
+from rw_sql.connectors.snapshot_only import BatchOnly
+from rw_sql.connectors.spec import check_option_values, load_spec
+from rw_sql.errors import INVALID_DEFINITION, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError, near_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from psycopg import Connection
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rw_sql.connectors.jdbc.types import PostgresColumn
+    from rw_sql.connectors.spec import ConnectorSpec
+
+    Misfit = Callable[[str, Column, Mapping[str, Column]], Column]
+
+_KIND = "SELECT relkind::text FROM pg_catalog.pg_class WHERE oid = %s::regclass"
+_PAGES = """
+SELECT max(pg_catalog.pg_relation_size(t.id) / current_setting('block_size')::bigint)::bigint
+FROM (SELECT %s::regclass::oid UNION ALL SELECT relid FROM pg_catalog.pg_partition_tree(%s::regclass)) t (id)
+"""
+_ROWS = """
+SELECT sum(
+    CASE WHEN c.relpages > 0 AND c.reltuples >= 0
+        THEN c.reltuples / c.relpages * pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::bigint
+        ELSE pg_catalog.pg_relation_size(c.oid) / %s::bigint END
+)::bigint
+FROM pg_catalog.pg_class c
+JOIN (SELECT %s::regclass::oid UNION SELECT relid FROM pg_catalog.pg_partition_tree(%s::regclass)) t (id)
+    ON t.id = c.oid
+WHERE c.relkind IN ('r', 'p')
+"""
+_ROW_BYTES = 64
+"""What a row of a table takes that nobody has analyzed: few take less."""
+
+_PLAIN_TABLES = ("r", "p")
+"""The kinds of relations whose rows have pages: tables, partitioned or not."""
+
+LEAST_PAGES = 512
+"""How many pages a part has at least: 4 MiB are read faster by one than by two."""
+
+
+class JdbcConnector(BatchOnly):
+    """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.base.SnapshotReader`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/jdbc.toml``."""
+        return load_spec("jdbc")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together."""
+        check_option_values(self.spec, options)
+        conninfo(options)
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """Whether the server answers, and there is the table and the right to read it. There are no splits."""
+        import psycopg
+
+        try:
+            with connect(options, timeout) as connection:
+                table = self._quoted(options)
+                found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone()
+                if found is None or not found[0]:
+                    return Upstream(missing=(f"{self._schema(options)}.{options['table.name']}",))
+                granted = connection.execute("SELECT has_table_privilege(%s::regclass, 'SELECT')", [table]).fetchone()
+                if granted is None or not granted[0]:
+                    return Upstream(error=f"the user lacks the right SELECT on table {options['table.name']}")
+        except psycopg.Error as error:
+            return Upstream(error=told(error, options))
+        return Upstream()
+
+    def read_snapshot(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        *,
+        encode: str = "NATIVE",
+        encode_options: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """The table's rows as of one moment: a transaction here is held open for as long as the DataFrame lives.
+
+        Raises SqlError where the server does not answer, or the table lacks a column.
+        """
+        return self.read_columns(spark, options, columns, jdbc_misfit)
+
+    def read_columns(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        misfit: Misfit,
+    ) -> DataFrame:
+        """As :meth:`read_snapshot`; ``misfit`` says of a value that does not fit what it is."""
+        import weakref
+
+        import psycopg
+
+        from rw_sql.connectors.jdbc import reader as jdbc_reader
+
+        try:
+            held = connect(options, RESOLVE_TIMEOUT_SECONDS)
+        except psycopg.Error as error:
+            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options)) from error
+        try:
+            held.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            held.read_only = True
+            snapshot = _one(held, "SELECT pg_catalog.pg_export_snapshot()")
+            table = self._quoted(options)
+            known = self._require_columns(held, options, columns)
+            parts = self._parts(held, options, spark.sparkContext.defaultParallelism)
+        except (psycopg.Error, SqlError) as error:
+            held.close()
+            if isinstance(error, SqlError):
+                raise
+            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options)) from error
+        made = jdbc_reader.Upstream(
+            server=conninfo(options), snapshot=str(snapshot), table=table, columns=known, parts=parts
+        )
+        frame = jdbc_reader.read_snapshot(spark, made, columns, misfit)
+        weakref.finalize(frame, held.close)
+        return frame
+
+    def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
+        """The first column that the table does not have, or whose values are no values of the declared type."""
+        import psycopg
+
+        try:
+            with connect(options, RESOLVE_TIMEOUT_SECONDS) as connection:
+                there = columns_of(connection, self._quoted(options))
+        except psycopg.Error:
+            return None
+        return self._misfit(options, columns, there)
+
+    def row_estimate(self, options: Mapping[str, str]) -> int | None:
+        """What the server's planner would say of a table, or about as many as its pages hold; None of a view."""
+        import psycopg
+
+        table = self._quoted(options)
+        try:
+            with connect(options, RESOLVE_TIMEOUT_SECONDS) as connection:
+                found = _one(connection, _ROWS, str(_ROW_BYTES), table, table)
+        except psycopg.Error:
+            return None
+        return None if found is None else int(found)
+
+    def _misfit(
+        self, options: Mapping[str, str], columns: Mapping[str, str], there: Mapping[str, PostgresColumn]
+    ) -> ColumnMisfit | None:
+        table = options["table.name"]
+        for column, kind in columns.items():
+            if column not in there:
+                near = near_names(column, there)
+                meant = f'did you mean "{near[0]}"? ' if near else ""
+                return ColumnMisfit(
+                    column=column,
+                    message=f'table {table} has no column "{column}"',
+                    hint=meant + "its columns: " + ", ".join(sorted(there)),
+                    is_missing=True,
+                )
+            if not comes_out_of(kind, there[column]):
+                return ColumnMisfit(
+                    column=column,
+                    message=f'column "{column}" of table {table} is {there[column].name}, '
+                    "whose values are none of the declared type",
+                    hint="declare it CHARACTER VARYING, and CAST it in a generated column or a materialized view; "
+                    "WITH (…, VALIDATE = false) stores it all the same",
+                )
+        return None
+
+    def _require_columns(
+        self, connection: Connection[Any], options: Mapping[str, str], columns: Mapping[str, str]
+    ) -> dict[str, PostgresColumn]:
+        """The table's columns. Raises SqlError where one is missing, or can only be read as another type."""
+        there = columns_of(connection, self._quoted(options))
+        found = self._misfit(options, columns, there)
+        if found is None:
+            return there
+        if found.is_missing:
+            raise SqlError(UPSTREAM_MISSING, found.message, hint=found.hint)
+        bytes_of = [name for name, kind in columns.items() if kind.upper() == "BINARY" and there[name].family != BYTES]
+        if bytes_of:  # others may have values that fit all the same
+            raise SqlError(INVALID_DEFINITION, found.message, hint=found.hint)
+        return there
+
+    def _parts(self, connection: Connection[Any], options: Mapping[str, str], cores: int) -> list[tuple[int, int]]:
+        """Ranges of pages that are one each of the parts; one part without a range where rows have no pages."""
+        table = self._quoted(options)
+        if _one(connection, _KIND, table) not in _PLAIN_TABLES:
+            return [(0, 0)]
+        pages = int(_one(connection, _PAGES, table, table) or 0)
+        asked = options.get("partition.num")
+        count = int(asked) if asked is not None else min(cores, pages // LEAST_PAGES)
+        return page_ranges(pages, max(1, count))
+
+    def _schema(self, options: Mapping[str, str]) -> str:
+        return self.spec.value(options, "schema.name") or "public"
+
+    def _quoted(self, options: Mapping[str, str]) -> str:
+        parts = (self._schema(options), options["table.name"])
+        return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def jdbc_misfit(name: str, text: Column, _texts: Mapping[str, Column]) -> Column:
+    """What is said of a value that does not fit, where nobody knows more of the table."""
+    from pyspark.sql import functions as f
+
+    return f.concat(f.lit(f'column "{name}": '), f.substring(text, 1, 60), f.lit(" is not of the declared type"))
+
+
+def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:
+    """``count`` ranges ``[start, end)`` that hold every page; the last has no end (0), since the table may grow."""
+    size = max(1, -(-pages // count))
+    starts = [at * size for at in range(count) if at == 0 or at * size < pages]
+    return [(start, start + size) for start in starts[:-1]] + [(starts[-1], 0)]
+
+
+def _one(connection: Connection[Any], query: str, *values: str) -> Any:
+    row = connection.execute(query.encode(), list(values) or None).fetchone()
+    return None if row is None else row[0]

@@ -1,0 +1,273 @@
+"""Writes batches into a table of PostgreSQL, one transaction each, and finds the rows that it refuses.
+
+Rows go through COPY into a temporary table and from there by ``INSERT … ON CONFLICT DO UPDATE`` into the target. Where
+the server refuses a batch, its rows are tried by halves in a transaction that is rolled back.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.connectors.jdbc.refusals import Fault, fault_of, refusal_of
+from rw_sql.connectors.jdbc.url import told
+from rw_sql.connectors.sink import (
+    DELETE,
+    ON_ERROR,
+    OP,
+    REPLACE,
+    SKIP,
+    UPSERT,
+    Refusal,
+    RefusedRowsError,
+    SinkError,
+    TargetUnfitError,
+)
+from rw_sql.connectors.support.sink_values import json_values, last_per_key, python_values, refused_rows, split_by_op
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+    from psycopg import Connection
+
+    from rw_sql.connectors.sink import SinkShape
+
+_NUL = "\0"
+_REPLACEMENT = "\ufffd"
+_INDEX = "_rw_index"
+
+
+class JdbcWriter:
+    """See :class:`rw_sql.connectors.sink.SinkWriter`."""
+
+    def __init__(
+        self,
+        connection: Connection[Any],
+        options: Mapping[str, str],
+        shape: SinkShape,
+        table: tuple[str, str],
+        codec: str = "utf-8",
+    ) -> None:
+        """``codec`` is Python's name of the database's encoding; the connection itself speaks UTF-8."""
+        from psycopg import sql
+
+        self._connection = connection
+        self._options = options
+        self._shape = shape
+        self._target = sql.Identifier(*table)
+        self._is_cancelled = False
+        on_error = options.get(ON_ERROR)
+        self._finds_all = on_error == SKIP
+        self._replaced = _Replaced(codec) if on_error == REPLACE else None
+
+    def fence(self, run: int, generation: int) -> int | None:
+        """The table keeps nothing of batches."""
+        return None
+
+    def write(self, rows: pa.Table, batch: int) -> None:
+        """One transaction."""
+        import psycopg
+
+        try:
+            with self._connection.transaction():
+                self._apply(last_per_key(rows, self._shape.keys))
+                if self._is_cancelled:
+                    raise SinkError("stopped")
+        except psycopg.Error as error:
+            self._refuse(rows, error)
+        except RefusedRowsError as error:
+            # It counts among the rows that are left of each key.
+            found = self._refusals(rows)
+            raise RefusedRowsError(found) if found else SinkError(str(error)) from error
+
+    def _refuse(self, rows: pa.Table, error: psycopg.Error) -> None:
+        """Raises what an error of a batch comes to."""
+        import psycopg
+
+        if self._is_cancelled:
+            raise SinkError("stopped") from error
+        fault, text = fault_of(error), told(error, self._options)
+        if fault is Fault.AWAY:
+            raise SinkError(text) from error
+        if fault is Fault.TABLE:
+            raise TargetUnfitError(text) from error
+        try:
+            found = self._refusals(rows)
+        except psycopg.Error as other:
+            raise SinkError("stopped" if self._is_cancelled else told(other, self._options)) from other
+        # A batch that is refused as a whole and none of whose rows is, conflicts with what somebody else is writing.
+        raise RefusedRowsError(found) if found else SinkError(text) from error
+
+    def _refusals(self, rows: pa.Table) -> list[Refusal]:
+        """The rows that the table refuses; nothing is written. Raises psycopg.Error where it cannot be found out."""
+        numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
+        kept = last_per_key(numbered, self._shape.keys)
+        is_gone = pc.equal(kept.column(OP), DELETE)
+        # As in a batch that is written: first what goes.
+        ordered = pa.concat_tables([kept.filter(is_gone), kept.filter(pc.invert(is_gone))])
+        indexes = ordered.column(_INDEX).to_pylist()
+        with self._connection.transaction(force_rollback=True):
+            # A deferred constraint would be told at the end, and of no row.
+            self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            found = refused_rows(ordered.drop_columns([_INDEX]), self._attempt, only_first=not self._finds_all)
+        return sorted(
+            (
+                Refusal(index=indexes[each.index], column=each.column, reason=each.reason, hint=each.hint)
+                for each in found
+            ),
+            key=lambda each: each.index,
+        )
+
+    def _attempt(self, rows: pa.Table) -> Refusal | None:
+        """Writes rows; why not, where the table refuses one of them."""
+        import psycopg
+
+        if self._is_cancelled:
+            raise SinkError("stopped")
+        try:
+            with self._connection.transaction():
+                self._apply(rows)
+        except RefusedRowsError as error:
+            return error.refusals[0]
+        except psycopg.Error as error:
+            if fault_of(error) is not Fault.ROW:
+                raise
+            if rows.num_rows > 1:
+                return Refusal(index=0, reason="")
+            if error.sqlstate is None and (column := _column_with_nul(rows)) is not None:
+                return Refusal(index=0, column=column, reason="PostgreSQL's texts have no character NUL (U+0000)")
+            return refusal_of(error, self._connection, self._target.as_string(self._connection))
+        return None
+
+    def _apply(self, rows: pa.Table) -> None:
+        """Puts rows, one of each key, into the table."""
+        changed, gone = split_by_op(rows, DELETE)
+        if gone.num_rows and self._shape.type == UPSERT:
+            self._delete(gone)
+        if changed.num_rows:
+            self._put(changed)
+
+    def _copy(self, rows: pa.Table, into: Any, columns: list[str]) -> None:
+        from psycopg import sql
+
+        values = [self._column(rows, name) for name in columns]
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(into, _names(columns))
+        with self._connection.cursor().copy(statement) as copy:
+            for row in zip(*values, strict=True):
+                copy.write_row(row)
+
+    def _column(self, rows: pa.Table, name: str) -> list[Any]:
+        """A column's values as COPY takes them: nested ones as JSON, arrays of plain values as arrays."""
+        kind = rows.schema.field(name).type
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        is_json = pa.types.is_nested(kind.value_type if is_list else kind)
+        values = json_values(rows, name) if is_json else python_values(rows.column(name), name)
+        if self._replaced is not None and _has_text(kind):
+            values = [self._replaced.of(value) for value in values]
+        return [None if value is None else json.dumps(value) for value in values] if is_json else values
+
+    def _batch_table(self, columns: list[str]) -> Any:
+        from psycopg import sql
+
+        made = sql.Identifier("rw_sql_batch")
+        self._connection.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+                made, _names(columns), self._target
+            )
+        )
+        return made
+
+    def _put(self, rows: pa.Table) -> None:
+        from psycopg import sql
+
+        columns = rows.column_names
+        if self._shape.type != UPSERT:
+            self._copy(rows, self._target, columns)
+            return
+        batch = self._batch_table(columns)
+        self._copy(rows, batch, columns)
+        others = [column for column in columns if column not in self._shape.keys]
+        updates = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others)
+        action = sql.SQL("UPDATE SET {}").format(updates) if others else sql.SQL("NOTHING")
+        self._connection.execute(
+            sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}").format(
+                self._target, _names(columns), _names(columns), batch, _names(list(self._shape.keys)), action
+            )
+        )
+        self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
+
+    def _delete(self, rows: pa.Table) -> None:
+        from psycopg import sql
+
+        keys = list(self._shape.keys)
+        batch = self._batch_table(keys)
+        self._copy(rows, batch, keys)
+        matched = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in keys)
+        self._connection.execute(sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self._target, batch, matched))
+        if any(rows[key].null_count for key in keys):
+            same = sql.SQL(" AND ").join(
+                sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(key)) for key in keys
+            )
+            null = sql.SQL(" OR ").join(sql.SQL("s.{0} IS NULL").format(sql.Identifier(key)) for key in keys)
+            self._connection.execute(
+                sql.SQL("DELETE FROM {} t USING {} s WHERE ({}) AND {}").format(self._target, batch, null, same)
+            )
+        self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
+
+    def cancel(self) -> None:
+        """The transaction that is going on is rolled back."""
+        import psycopg
+
+        self._is_cancelled = True
+        with suppress(psycopg.Error):  # the server is gone, and with it the transaction
+            self._connection.cancel_safe(timeout=2)
+
+    def close(self) -> None:
+        """Leaves the server."""
+        self._is_cancelled = True
+        self._connection.close()
+
+
+class _Replaced:
+    """Texts with another character in the place of each that the database cannot hold."""
+
+    def __init__(self, codec: str) -> None:
+        # A database without an encoding of its own (SQL_ASCII) keeps whatever bytes it is given.
+        self._codec = None if codec in ("utf-8", "ascii") else codec
+        self._nul = _REPLACEMENT if self._codec is None else "?"
+
+    def of(self, value: Any) -> Any:
+        """A value, with the texts in it replaced."""
+        if isinstance(value, str):
+            text = value.replace(_NUL, self._nul)
+            return text if self._codec is None else text.encode(self._codec, "replace").decode(self._codec)
+        if isinstance(value, list):
+            return [self.of(item) for item in value]
+        if isinstance(value, dict):
+            return {self.of(name): self.of(item) for name, item in value.items()}
+        return value
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _column_with_nul(rows: pa.Table) -> str | None:
+    """The first column of a single row whose text, or a text of whose array, has a NUL."""
+    for name in rows.column_names:
+        value = rows.column(name)[0].as_py()
+        texts = value if isinstance(value, list) else [value]
+        if any(isinstance(text, str) and _NUL in text for text in texts):
+            return str(name)
+    return None
+
+
+def _names(columns: list[str]) -> Any:
+    from psycopg import sql
+
+    return sql.SQL(", ").join(sql.Identifier(column) for column in columns)

@@ -1,0 +1,202 @@
+"""Clients of Kafka's brokers that outlive a question by some seconds: statements come one after the other.
+
+A client's threads and its connection take longer to start and to end than most questions take to answer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rw_sql.connectors.base import Upstream, UpstreamSplit
+from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+T = TypeVar("T")
+C = TypeVar("C")
+
+KEPT_SECONDS = 5.0
+"""How long a client is kept that nobody asks anything."""
+
+LIFE_SECONDS = 30.0
+"""How long one is kept at most: names of brokers and files of certificates may come to mean something else."""
+
+_MOST_KEPT = 16
+_STALE_SECONDS = 1.0
+_VISIT_SECONDS = 10.0
+
+Properties = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept(Generic[C]):
+    """A client, and when it was made and was last given back, by ``time.monotonic()``."""
+
+    client: C
+    properties: Properties
+    made: float
+    used: float = 0.0
+
+
+class KeptClients(Generic[C]):
+    """Clients by their properties, each used by one thread at a time and ended when nobody has used it for a while."""
+
+    def __init__(self, make: Callable[[Mapping[str, str]], C], end: Callable[[C], object]) -> None:
+        self._make = make
+        self._end = end
+        self._idle: list[_Kept[C]] = []
+        # Since when those with some properties must have been made; what is older than a life says nothing.
+        self._renewed: dict[Properties, float] = {}
+        self._lock = threading.Lock()
+        self._is_sweeping = False
+        atexit.register(self.end_all)
+
+    def visit(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
+        """What ``ask`` gets of a client, which is kept where that raised nothing.
+
+        What a kept client soon fails at with a BrokerError a new one is asked again: its brokers may have moved.
+        """
+        started = time.monotonic()
+        key = _key(properties)
+        kept = self._take(key)
+        if kept is not None:
+            try:
+                found = ask(kept.client)
+            except BaseException as error:
+                # Whatever broke it off, Ctrl-C included: nobody else would end the client.
+                self._end(kept.client)
+                if not isinstance(error, BrokerError) or time.monotonic() - started > _STALE_SECONDS:
+                    raise
+            else:
+                self._give(kept)
+                return found
+        since = time.monotonic()
+        made = _Kept(self._make(properties), key, since)
+        try:
+            found = ask(made.client)
+        except BaseException:
+            # As above.
+            self._end(made.client)
+            raise
+        self._give(made)
+        return found
+
+    def renew(self, properties: Mapping[str, str]) -> None:
+        """Has whoever asks from now on with these properties ask a client that is made from now on."""
+        now = time.monotonic()
+        with self._lock:
+            self._renewed = {key: at for key, at in self._renewed.items() if now - at < LIFE_SECONDS}
+            self._renewed[_key(properties)] = now
+
+    def end_all(self) -> None:
+        """Ends all that are not in use."""
+        with self._lock:
+            ended, self._idle = [kept.client for kept in self._idle], []
+        self._end_each(ended)
+
+    def _is_over(self, kept: _Kept[C], now: float) -> bool:
+        oldest = max(now - LIFE_SECONDS, self._renewed.get(kept.properties, kept.made))
+        return now - kept.used >= KEPT_SECONDS or kept.made < oldest
+
+    def _take(self, key: Properties) -> _Kept[C] | None:
+        now = time.monotonic()
+        with self._lock:
+            usable = (kept for kept in reversed(self._idle) if kept.properties == key and not self._is_over(kept, now))
+            found = next(usable, None)
+            if found is not None:
+                self._idle.remove(found)
+        return found
+
+    def _give(self, kept: _Kept[C]) -> None:
+        with self._lock:
+            # Also one that is over: whoever asked does not wait for its end.
+            self._idle.append(replace(kept, used=time.monotonic()))
+            ended = [self._idle.pop(0).client] if len(self._idle) > _MOST_KEPT else []
+            self._sweep_later(KEPT_SECONDS)
+        self._end_each(ended)
+
+    def _sweep_later(self, seconds: float) -> None:
+        if self._is_sweeping:
+            return
+        timer = threading.Timer(seconds, self._sweep)
+        timer.name, timer.daemon = "rw_sql-kafka-clients", True
+        # A process that ends, or can have no more threads: those that are over are few, and end with it.
+        with suppress(RuntimeError):
+            timer.start()
+            self._is_sweeping = True
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            over = {kept for kept in self._idle if self._is_over(kept, now)}
+            self._idle = [kept for kept in self._idle if kept not in over]
+            self._is_sweeping = False
+            if self._idle:
+                self._sweep_later(min(kept.used for kept in self._idle) + KEPT_SECONDS - now)
+        self._end_each([kept.client for kept in over])
+
+    def _end_each(self, clients: list[C]) -> None:
+        while clients:
+            self._end(clients.pop())
+
+
+def _key(properties: Mapping[str, str]) -> Properties:
+    return tuple(sorted(properties.items()))
+
+
+def _admin(properties: Mapping[str, str]) -> BrokerAdmin:
+    return BrokerAdmin(properties, timeout=_VISIT_SECONDS)
+
+
+ADMINS: KeptClients[BrokerAdmin] = KeptClients(_admin, BrokerAdmin.close)
+"""Those that ask for metadata."""
+
+
+def visit(
+    properties: Mapping[str, str],
+    ask: Callable[[BrokerAdmin], T],
+    *,
+    timeout: float,
+    is_read_committed: bool = True,
+) -> T:
+    """What ``ask`` gets of the brokers; all its calls together end within ``timeout`` seconds. Raises BrokerError."""
+    since = time.monotonic()
+
+    def within(admin: BrokerAdmin) -> T:
+        admin.renew(timeout, since=since, is_read_committed=is_read_committed)
+        return ask(admin)
+
+    return ADMINS.visit(properties, within)
+
+
+def look(
+    properties: Mapping[str, str], topics: Iterable[str], *, timeout: float, is_read_committed: bool = True
+) -> Upstream:
+    """The partitions of the topics with their bounds; faults become ``Upstream.error``."""
+
+    def ask(admin: BrokerAdmin) -> Upstream:
+        cluster, found, missing = admin.describe(topics)
+        listed = [(topic, number) for topic, view in found.items() for number in view.partitions]
+        starts, ends = admin.offsets(listed, EARLIEST, LATEST)
+        splits = {
+            f"{topic}:{number}": UpstreamSplit(
+                split=f"{topic}:{number}",
+                start=starts[topic, number],
+                end=ends[topic, number],
+                cluster=cluster,
+                incarnation=found[topic].id,
+            )
+            for topic, number in listed
+        }
+        return Upstream(splits=splits, cluster=cluster, missing=missing)
+
+    try:
+        return visit(properties, ask, timeout=timeout, is_read_committed=is_read_committed)
+    except BrokerError as error:
+        return Upstream(error=str(error))

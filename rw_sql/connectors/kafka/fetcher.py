@@ -1,0 +1,179 @@
+"""Fetches small batches of Kafka's records in this process: one consumer for all partitions, kept between batches.
+
+Spark's reader has a consumer, a task and three questions to the broker for each partition of a batch; where each
+partition has a record or two that is nearly all of the batch's time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.connectors.kafka.spark_reader import split_id, split_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from confluent_kafka import Consumer, Message
+
+MOST_BYTES = 32 * 1024 * 1024
+"""Batches of more bytes of keys and values are left to Spark's reader: they would be held here as a whole."""
+
+_SECONDS = 5.0
+_CONNECT_SECONDS = 0.2
+_AT_ONCE = 5_000
+_WAIT = 0.05
+
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_SCHEMA = pa.schema(
+    [
+        ("_rw_split", pa.string()),
+        ("_rw_offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.string()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("headers", _HEADERS),
+    ]
+)
+
+
+class _GivenUpError(Exception):
+    """The batch is left to Spark's reader: it finds out what is wrong, and says so."""
+
+
+@dataclass(slots=True)
+class KafkaFetcher:
+    """A consumer of no group. It reads exactly what it is asked for, or nothing."""
+
+    properties: Mapping[str, str]
+    is_read_committed: bool
+    with_headers: bool
+    _consumer: Consumer | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_closing: bool = False
+
+    def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
+        """The records ``[start, end)`` of each split, in the columns of the stream; a split's in their order.
+
+        None where Spark's reader had better read them: a first record that is not there any more, no answer within
+        5 seconds, an error of the broker's, more bytes than are held in one process.
+        """
+        import confluent_kafka as ck
+
+        wanted = {split_parts(split): bounds for split, bounds in ranges.items() if bounds[1] > bounds[0]}
+        with self._lock:
+            if self._is_closing:
+                return None
+            try:
+                return self._table(self._read(wanted))
+            except (_GivenUpError, ck.KafkaException):
+                # Whatever it was may have left the consumer in any state.
+                self._drop()
+                return None
+
+    def connect(self, splits: Sequence[str]) -> None:
+        """Connects to a broker that has one of the splits, so that the first fetch need not wait for that.
+
+        Where it does not answer soon nothing comes of it: the first fetch finds out.
+        """
+        import confluent_kafka as ck
+
+        with self._lock, suppress(ck.KafkaException):
+            if splits and not self._is_closing:
+                self._open().get_watermark_offsets(ck.TopicPartition(*split_parts(splits[0])), _CONNECT_SECONDS)
+
+    def close(self) -> None:
+        """Ends the connections; a fetch that is under way ends without a result."""
+        self._is_closing = True
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _open(self) -> Consumer:
+        import confluent_kafka as ck
+
+        if self._consumer is None:
+            self._consumer = ck.Consumer(
+                {
+                    **self.properties,
+                    "group.id": "rw_sql-fetch",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_committed" if self.is_read_committed else "read_uncommitted",
+                    "fetch.wait.max.ms": 5,
+                    # Records behind the batch's are thrown away: not many shall be fetched.
+                    "queued.max.messages.kbytes": 16384,
+                    "log_level": 0,
+                }
+            )
+        return self._consumer
+
+    def _read(self, wanted: Mapping[tuple[str, int], tuple[int, int]]) -> list[Message]:
+        import confluent_kafka as ck
+
+        consumer = self._open()
+        consumer.assign([ck.TopicPartition(*part, start) for part, (start, _) in wanted.items()])
+        waiting = {part: end for part, (_, end) in wanted.items()}
+        found: list[Message] = []
+        size = 0
+        deadline = time.monotonic() + _SECONDS
+        while waiting:
+            if self._is_closing or time.monotonic() > deadline:
+                raise _GivenUpError
+            # To wait for several is to wait for as many as were asked for, or until the time is over.
+            first = consumer.poll(_WAIT)
+            for message in () if first is None else (first, *consumer.consume(_AT_ONCE, 0)):
+                fault = message.error()
+                if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
+                    raise _GivenUpError
+                part = (str(message.topic()), int(message.partition() or 0))
+                end = waiting.get(part)
+                if end is None:
+                    continue
+                at = int(message.offset() or 0)
+                if fault is None and at < end:
+                    found.append(message)
+                    size += len(message.value() or b"") + len(message.key() or b"")
+                # The end of a partition tells, like a record behind the last one, that only holes are in between.
+                if (at + 1 if fault is None else at) >= end:
+                    del waiting[part]
+            if size > MOST_BYTES:
+                raise _GivenUpError
+        consumer.unassign()
+        return found
+
+    def _table(self, messages: list[Message]) -> pa.Table:
+        columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
+        for message in messages:
+            number = int(message.partition() or 0)
+            columns["_rw_split"].append(split_id(str(message.topic()), number))
+            columns["_rw_offset"].append(message.offset())
+            columns["key"].append(message.key())
+            columns["value"].append(message.value())
+            columns["partition"].append(str(number))
+            columns["timestamp"].append(message.timestamp()[1] * 1000)
+            columns["headers"].append(self._headers(message))
+        arrays = [
+            pa.array(columns[field_.name], pa.int64()).cast(field_.type)
+            if pa.types.is_timestamp(field_.type)
+            else pa.array(columns[field_.name], field_.type)
+            for field_ in _SCHEMA
+        ]
+        return pa.Table.from_arrays(arrays, schema=_SCHEMA)
+
+    def _headers(self, message: Message) -> list[dict[str, Any]] | None:
+        if not self.with_headers:
+            return None
+        headers: Any = message.headers() or ()
+        return [{"key": key, "value": value} for key, value in headers] or None

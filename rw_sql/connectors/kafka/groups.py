@@ -1,0 +1,41 @@
+"""What Kafka's consumer groups have committed, asked of the brokers; nothing is changed there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import GroupOffsets
+from rw_sql.connectors.kafka.admin import BrokerError
+from rw_sql.connectors.kafka.client_pool import visit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rw_sql.connectors.kafka.admin import BrokerAdmin
+
+
+def committed(
+    properties: Mapping[str, str], group: str, partitions: Sequence[tuple[str, int]], *, timeout: float
+) -> GroupOffsets:
+    """The offsets that a group has committed for these partitions, and how many members it has now.
+
+    A committed offset is the next record that the group will read. Raises BrokerError.
+    """
+    return visit(properties, partial(_ask, group=group, partitions=partitions), timeout=timeout)
+
+
+def _ask(admin: BrokerAdmin, *, group: str, partitions: Sequence[tuple[str, int]]) -> GroupOffsets:
+    import confluent_kafka as ck
+
+    wanted = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(*part) for part in partitions])
+    answer = admin.ask(lambda client, left: client.list_consumer_group_offsets([wanted], request_timeout=left)[group])
+    for part in answer.topic_partitions:
+        if part.error is not None:
+            raise BrokerError(f"{part.topic}:{part.partition}: {part.error.str()}")
+    offsets = {f"{part.topic}:{part.partition}": part.offset for part in answer.topic_partitions if part.offset >= 0}
+    if not offsets:
+        listed = admin.ask(lambda client, left: client.list_consumer_groups(request_timeout=left))
+        return GroupOffsets(groups=tuple(sorted(found.group_id for found in listed.valid)))
+    described = admin.ask(lambda client, left: client.describe_consumer_groups([group], request_timeout=left)[group])
+    return GroupOffsets(offsets=offsets, members=len(described.members))

@@ -1,0 +1,197 @@
+"""Reads single records of Kafka partitions, to tell what no metadata tells: holes between offsets, and records' times.
+
+A topic's configuration tells of compaction. Nothing tells of transactions, but each of them ends in a marker, which
+takes an offset and is no record: the last offsets of the partitions are read, and one that is no record gives it away.
+A topic that was written in transactions once and not lately is not found out by that.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError, admin_module
+from rw_sql.connectors.kafka.client_pool import KeptClients, visit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from confluent_kafka import Consumer, Message
+
+COMPACTED = "compacted"
+TRANSACTIONAL = "transactional"
+
+_PEEKED = 16
+_MOST_PARTITIONS = 32
+_PEEK_SECONDS = 3.0
+_POLL_SECONDS = 0.05
+_MOST_TIMES = 64
+
+Tails = dict[tuple[str, int], int]
+Lives = dict[str, tuple[str | None, str | None]]
+"""The cluster and the id of each topic; None where the brokers do not tell."""
+
+_MOST_TOLD = 64
+_TOLD: dict[tuple[frozenset[Any], ...], frozenset[str]] = {}
+"""The topics with holes by lives and offsets, the oldest first."""
+_telling = threading.Lock()
+
+
+def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
+    """The topics of which offsets are no count of records, and why. Faults are a reason too, never raised."""
+
+    def ask(admin: BrokerAdmin) -> tuple[Lives, dict[str, str], Tails, Tails]:
+        cluster, found, _ = admin.describe(topics)
+        sparse = {topic: COMPACTED for topic in found if _is_compacted(admin, topic)}
+        parts = [
+            (topic, number)
+            for topic, view in found.items()
+            if topic not in sparse
+            for number in view.partitions[:_MOST_PARTITIONS]
+        ]
+        starts, ends = admin.offsets(parts, EARLIEST, LATEST)
+        return {topic: (cluster, view.id) for topic, view in found.items()}, sparse, starts, ends
+
+    try:
+        lives, sparse, starts, ends = visit(properties, ask, timeout=timeout, is_read_committed=False)
+    except BrokerError as error:
+        return dict.fromkeys(topics, f"not known to hold a record at every offset: {error}")
+    tails = {part: max(start, ends[part] - _PEEKED) for part, start in starts.items() if ends[part] > start}
+    try:
+        holes = _known_holes(properties, lives, tails, ends) if tails else frozenset()
+    except BrokerError as error:
+        return {**dict.fromkeys(lives, f"not known to hold a record at every offset: {error}"), **sparse}
+    return {**sparse, **dict.fromkeys(holes, TRANSACTIONAL)}
+
+
+def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
+    """As :func:`_topics_with_holes`: what the same offsets of the same lives of topics told is not read again."""
+    key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
+    holes = _TOLD.get(key)
+    if holes is None:
+        holes = _CONSUMERS.visit(properties, partial(_topics_with_holes, tails=tails, ends=ends))
+        if all(cluster is not None and life is not None for cluster, life in lives.values()):
+            with _telling:
+                while len(_TOLD) >= _MOST_TOLD:
+                    del _TOLD[next(iter(_TOLD))]
+                _TOLD[key] = holes
+    return holes
+
+
+def _is_compacted(admin: BrokerAdmin, topic: str) -> bool:
+    module = admin_module()
+    resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, topic)
+    answer = admin.ask(lambda client, left: client.describe_configs([resource], request_timeout=left)[resource])
+    policy = answer.get("cleanup.policy")
+    return policy is not None and "compact" in (policy.value or "")
+
+
+def _topics_with_holes(
+    consumer: Consumer, tails: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+) -> frozenset[str]:
+    """The topics with an offset in ``[tails, ends)`` that is no record. Raises BrokerError."""
+    import confluent_kafka as ck
+
+    following = dict(tails)
+    waiting = set(tails)
+    holes: set[str] = set()
+    for message in _messages(consumer, tails, waiting, seconds=_PEEK_SECONDS):
+        fault = message.error()
+        part = (str(message.topic()), int(message.partition() or 0))
+        if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
+            raise BrokerError(fault.str())
+        at = int(message.offset() or 0)
+        if part in waiting and min(at, ends[part]) > following[part]:
+            holes.add(part[0])
+            waiting.difference_update([other for other in waiting if other[0] == part[0]])
+        following[part] = at + 1
+        if fault is not None or at + 1 >= ends[part]:
+            waiting.discard(part)
+    if waiting:
+        raise BrokerError(f"no answer within {_PEEK_SECONDS:g} s")
+    return frozenset(holes)
+
+
+def _messages(
+    consumer: Consumer, starts: Mapping[tuple[str, int], int], waiting: set[tuple[str, int]], *, seconds: float
+) -> Iterator[Message]:
+    """What partitions hold from offsets on, until none of them is waited for or the time is over.
+
+    Raises BrokerError.
+    """
+    import confluent_kafka as ck
+
+    deadline = time.monotonic() + seconds
+    try:
+        # A client that is kept asks a second later for the leaders of a topic that it meets, unless it knows them.
+        for topic in {topic for topic, _ in starts}:
+            consumer.list_topics(topic, timeout=seconds)
+        consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in starts.items()])
+        while waiting and time.monotonic() < deadline:
+            # To wait for several is to wait for as many as were asked for, or until the time is over.
+            first = consumer.poll(_POLL_SECONDS)
+            yield from () if first is None else (first, *consumer.consume(500, 0))
+        consumer.unassign()
+    except ck.KafkaException as error:
+        raise BrokerError(str(error)) from error
+
+
+def _consumer(properties: Mapping[str, str]) -> Consumer:
+    """A consumer of no group that tells where partitions end and takes as little as it can. Raises BrokerError."""
+    import confluent_kafka as ck
+
+    try:
+        return ck.Consumer(
+            {
+                **properties,
+                "group.id": "rw_sql-peek",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_uncommitted",
+                "fetch.wait.max.ms": 5,
+                "fetch.message.max.bytes": 16384,
+                "queued.max.messages.kbytes": 1024,
+                "log_level": 0,
+            }
+        )
+    except ck.KafkaException as error:
+        raise BrokerError(str(error)) from error
+
+
+def _close(consumer: Consumer) -> None:
+    consumer.close()
+
+
+_CONSUMERS: KeptClients[Consumer] = KeptClients(_consumer, _close)
+
+
+def record_times(
+    properties: Mapping[str, str], offsets: Mapping[tuple[str, int], int], *, timeout: float
+) -> dict[tuple[str, int], int]:
+    """When the first record at or after an offset was written, in milliseconds since 1970.
+
+    Partitions that do not answer in time, or have no such record, are left out.
+    """
+    import confluent_kafka as ck
+
+    listed = dict(list(offsets.items())[:_MOST_TIMES])
+    times: dict[tuple[str, int], int] = {}
+
+    def ask(consumer: Consumer) -> None:
+        waiting = set(listed) - set(times)
+        for message in _messages(consumer, listed, waiting, seconds=timeout):
+            part = (str(message.topic()), int(message.partition() or 0))
+            if part not in waiting:
+                continue
+            kind, written = message.timestamp()
+            if message.error() is None and kind != ck.TIMESTAMP_NOT_AVAILABLE:
+                times[part] = written
+            waiting.discard(part)
+
+    if listed:
+        with suppress(BrokerError):
+            _CONSUMERS.visit(properties, ask)
+    return times

@@ -1,0 +1,48 @@
+"""Keeps a Kafka client's secrets out of Spark's options, logs and pages.
+
+The JVM gets references instead of values, and reads the values itself by Kafka's own ``DirectoryConfigProvider`` from
+files that only this user can read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.support.private_files import SecretText, private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.spec import ConnectorSpec
+
+HIDDEN = frozenset(
+    {
+        "kafka.sasl.jaas.config",
+        "kafka.ssl.keystore.key",
+        "kafka.ssl.keystore.certificate.chain",
+        "kafka.ssl.truststore.certificates",
+    }
+)
+"""Spark's option names whose values may be made from secrets."""
+
+_PROVIDER = "rw_sql"
+
+
+def renamed_secrets(spec: ConnectorSpec, options: Mapping[str, str]) -> frozenset[str]:
+    """Spark's names of those of a source's options that are secrets and go to the client as they are."""
+    named = (spec.option(key) for key, value in options.items() if isinstance(value, SecretText))
+    return frozenset(option.spark for option in named if option is not None and option.spark is not None)
+
+
+def hide(options: Mapping[str, str], also: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The same options with references in place of secrets, and of those in ``also``."""
+    made = dict(options)
+    secrets = {key: value for key, value in options.items() if key in HIDDEN | also}
+    if secrets:
+        files = {key: private_file(value) for key, value in secrets.items()}
+        made |= {key: f"${{{_PROVIDER}:{file.parent}:{file.name}}}" for key, file in files.items()}
+        made["kafka.config.providers"] = _PROVIDER
+        made[f"kafka.config.providers.{_PROVIDER}.class"] = (
+            "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+        )
+    return made

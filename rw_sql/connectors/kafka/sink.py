@@ -1,0 +1,270 @@
+"""The Kafka sink: rows as JSON records, keyed by the primary key, in order. At least once."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.kafka import admin as kafka_admin
+from rw_sql.connectors.kafka import client_pool as kafka_visits
+from rw_sql.connectors.kafka import properties as kafka_properties
+from rw_sql.connectors.kafka.source import check_brokers, check_topics, topics_of
+from rw_sql.connectors.sink import (
+    APPEND_ONLY,
+    DEBEZIUM,
+    DELETE,
+    OP,
+    UPDATE_BEFORE,
+    Refusal,
+    RefusedRowsError,
+    SinkError,
+    SinkLook,
+)
+from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec, load_spec
+from rw_sql.connectors.support.debezium_json import change_record
+from rw_sql.connectors.support.sink_values import json_rows, to_json
+from rw_sql.errors import INVALID_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from rw_sql.connectors.sink import SinkShape
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_POLL_SECONDS = 0.05
+_POLL_EVERY = 1000
+_CLIENT_LIMIT = "properties.message.max.bytes"
+_CLIENT_LIMIT_DEFAULT, _CLIENT_LIMIT_MOST = 1_000_000, 1_000_000_000
+"""librdkafka's own."""
+
+_Record = tuple[bytes | None, bytes | None]
+
+
+class KafkaSink:
+    """See :class:`rw_sql.connectors.sink.SinkConnector`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/kafka.sink.toml``."""
+        return load_sink_spec("kafka")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together. Reaches no broker."""
+        check_option_values(self.spec, options)
+        check_brokers(options)
+        check_topics(options)
+        if len(topics_of(options)) != 1:
+            raise OptionError(INVALID_PROPERTY, 'property "topic" of a sink must name one topic', key="topic")
+        kafka_properties.check_security(options)
+        self._check_idempotence(options)
+
+    def _check_idempotence(self, options: Mapping[str, str]) -> None:
+        """librdkafka makes no idempotent producer that could lose the order or an acknowledgement."""
+        if (self.spec.value(options, "properties.enable.idempotence") or "").lower() != "true":
+            return
+        bounds = (
+            ("properties.request.required.acks", -1, -1),
+            ("properties.max.in.flight.requests.per.connection", 1, 5),
+            ("properties.message.send.max.retries", 1, None),
+        )
+        for key, low, high in bounds:
+            if key in options and not low <= int(options[key]) <= (int(options[key]) if high is None else high):
+                raise OptionError(
+                    INVALID_PROPERTY,
+                    f"property \"{key}\" = '{options[key]}' contradicts properties.enable.idempotence",
+                    key=key,
+                    hint="set properties.enable.idempotence to false, or leave it out",
+                )
+
+    def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
+        """Nothing to check: every type has a form in JSON."""
+
+    def look(
+        self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> SinkLook:
+        """Whether the brokers answer, have the topic, and let this user write to it."""
+        try:
+            _, found, missing = kafka_visits.visit(
+                kafka_properties.admin_properties(load_spec("kafka"), options),
+                lambda admin: admin.describe(topics_of(options)),
+                timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+            )
+        except kafka_admin.BrokerError as error:
+            return SinkLook(error=str(error))
+        if missing:
+            return SinkLook(missing=f'topic "{missing[0]}"', hint="create the topic first, or name another one")
+        refused = [topic for topic, view in found.items() if not view.is_writable]
+        if refused:
+            return SinkLook(
+                misfit=f'the user may not write to topic "{refused[0]}"',
+                hint="grant it the operation WRITE on the topic",
+            )
+        return SinkLook()
+
+    def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> KafkaWriter:
+        """A producer."""
+        return KafkaWriter(self.spec, options, shape)
+
+
+def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[_Record]:
+    """The records (key, value) that a batch becomes, in order."""
+    for _, record in numbered_records(rows, shape, now_ms=now_ms):
+        yield record
+
+
+def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[tuple[int, _Record]]:
+    """The records that a batch becomes, each with the index of its row. Raises RefusedRowsError."""
+    columns = list(shape.columns)
+    operations = rows.column(OP).to_pylist()
+    keys: Iterator[bytes | None] = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
+    values = json_rows(rows, columns)
+    if shape.type == DEBEZIUM:
+        yield from _debezium(shape, operations, values, now_ms)
+        return
+    for index, (operation, key, value) in enumerate(zip(operations, keys, values, strict=True)):
+        if operation == UPDATE_BEFORE or (operation == DELETE and shape.type == APPEND_ONLY):
+            continue
+        yield index, (key, None if operation == DELETE else to_json(value))
+
+
+def _debezium(
+    shape: SinkShape, operations: list[str], values: Iterator[dict[str, Any]], now_ms: int
+) -> Iterator[tuple[int, _Record]]:
+    before: dict[str, dict[str, Any]] = {}
+    for index, (operation, value) in enumerate(zip(operations, values, strict=True)):
+        identity = json.dumps([value[key] for key in shape.keys])
+        if operation == UPDATE_BEFORE:
+            before[identity] = value
+            continue
+        key, record = change_record(shape, operation, before.pop(identity, None), value, now_ms)
+        yield index, (to_json(key), to_json(record))
+        if operation == DELETE:
+            yield index, (to_json(key), None)
+
+
+class KafkaWriter:
+    """See :class:`rw_sql.connectors.sink.SinkWriter`."""
+
+    def __init__(self, spec: ConnectorSpec, options: Mapping[str, str], shape: SinkShape) -> None:
+        from confluent_kafka import KafkaError, KafkaException, Producer
+
+        self._shape = shape
+        self._limit = int(spec.value(options, _CLIENT_LIMIT) or _CLIENT_LIMIT_DEFAULT)
+        self._too_large = KafkaError.MSG_SIZE_TOO_LARGE
+        self._refused: dict[int, str] = {}
+        (self._topic,) = topics_of(options)
+        self._fault: str | None = None
+        self._is_cancelled = False
+        self._failure = KafkaException
+        made: Any = Producer
+        try:
+            self._producer: Any = made(
+                {
+                    "linger.ms": 5,
+                    "queue.buffering.max.messages": 200_000,
+                    **kafka_properties.producer_properties(spec, options),
+                    # as the Java client places keys
+                    "partitioner": "murmur2_random",
+                    "log_level": 0,
+                    "error_cb": self._note,
+                },
+                logger=kafka_admin.QUIET,
+            )
+        except (KafkaException, ValueError, TypeError) as error:
+            raise SinkError(kafka_admin.fault_text(error)) from error
+
+    def fence(self, run: int, generation: int) -> int | None:
+        """A topic keeps nothing of batches."""
+        return None
+
+    def write(self, rows: pa.Table, batch: int) -> None:
+        """Returns when the brokers have acknowledged every record."""
+        self._refused = {}
+        made = list(numbered_records(rows, self._shape, now_ms=int(time.time() * 1000)))
+        # Before any is sent: those before it would be there twice once it is written again.
+        self._require_small(made)
+        for count, (index, (key, value)) in enumerate(made, start=1):
+            self._put(index, key, value)
+            if count % _POLL_EVERY == 0:
+                self._producer.poll(0)
+                self._require_good()
+        while self._producer.flush(_POLL_SECONDS):
+            self._require_good()
+        self._require_good()
+        if self._refused:
+            told = [Refusal(index=index, reason=reason, hint=self._topic_hint()) for index, reason in
+                    sorted(self._refused.items())]  # fmt: skip
+            raise RefusedRowsError(told, is_rest_written=True)
+
+    def _require_small(self, made: list[tuple[int, _Record]]) -> None:
+        """Raises RefusedRowsError for records that the client itself does not take."""
+        large = {index: size for index, record in made if (size := _size(record)) > self._limit}
+        if large:
+            hint = f"{_CLIENT_LIMIT} = '{min(2 * max(large.values()), _CLIENT_LIMIT_MOST)}'"
+            raise RefusedRowsError(
+                [
+                    Refusal(
+                        index=index,
+                        reason=f"its record of {size} bytes is larger than this sink's own limit, "
+                        f"{_CLIENT_LIMIT} = {self._limit}",
+                        hint=f"CONNECTOR WITH ({hint})",
+                    )
+                    for index, size in large.items()
+                ]
+            )
+
+    def _topic_hint(self) -> str:
+        return f"a larger max.message.bytes of topic {self._topic}, set there with Kafka's own tools"
+
+    def _put(self, index: int, key: bytes | None, value: bytes | None) -> None:
+        def delivered(error: Any, _message: Any) -> None:
+            if error is None:
+                return
+            if error.code() == self._too_large:
+                self._refused[index] = (
+                    f"its record of {_size((key, value))} bytes is larger than the brokers take: "
+                    f'max.message.bytes of topic "{self._topic}", or message.max.bytes of the brokers'
+                )
+            else:
+                self._fault = self._fault or error.str()
+
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key, on_delivery=delivered)
+            except BufferError:
+                self._producer.poll(_POLL_SECONDS)
+                self._require_good()
+            except self._failure as error:
+                raise SinkError(f'topic "{self._topic}": {kafka_admin.fault_text(error)}') from error
+            else:
+                return
+
+    def _require_good(self) -> None:
+        if self._is_cancelled:
+            raise SinkError("stopped")
+        if self._fault is not None:
+            raise SinkError(f'topic "{self._topic}": {self._fault}')
+
+    def _note(self, error: Any) -> None:
+        if kafka_admin.is_fatal(error):
+            self._fault = self._fault or error.str()
+
+    def cancel(self) -> None:
+        """What the brokers have not taken yet they do not get any more."""
+        self._is_cancelled = True
+        self._producer.purge()
+
+    def close(self) -> None:
+        """Nothing of it is sent afterwards."""
+        self._is_cancelled = True
+        self._producer.purge()
+        self._producer.flush(1)
+
+
+def _size(record: _Record) -> int:
+    """The bytes of a record that librdkafka counts: its key and its value."""
+    return sum(len(part) for part in record if part is not None)

@@ -1,0 +1,331 @@
+"""The Kafka connector. Splits are topic partitions; a split state is the offset of the next record to read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import AT_MOST, RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.kafka import properties as kafka_properties
+from rw_sql.connectors.kafka import secrets as kafka_secrets
+from rw_sql.connectors.kafka import spark_reader as kafka_reader
+from rw_sql.connectors.plain import PlainConnector
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.errors import (
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    UNKNOWN_SPLIT,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import GroupOffsets, SplitState, UpstreamWatch
+    from rw_sql.connectors.kafka.fetcher import KafkaFetcher
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_BROKER = re.compile(r"(\w+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:,/\[\]]+):([0-9]{1,5})")
+_TIME = "scan.startup.timestamp.millis"
+_TIMES_SECONDS = 2.0
+
+
+class KafkaConnector(PlainConnector):
+    """See :class:`rw_sql.connectors.base.Connector`."""
+
+    # Compaction takes records away, and the ends of transactions have offsets too.
+    offsets_count = AT_MOST
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/kafka.toml``."""
+        return load_spec("kafka")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Whether the options fit together. Reaches no broker."""
+        check_option_values(self.spec, options)
+        check_brokers(options)
+        check_topics(options)
+        is_by_time = self._startup_mode(options) == "timestamp"
+        if is_by_time and _TIME not in options:
+            raise OptionError(
+                MISSING_PROPERTY,
+                f'missing property "{_TIME}"',
+                key="scan.startup.mode",
+                hint=f"scan.startup.mode = 'timestamp' needs {_TIME}: milliseconds since 1970-01-01 00:00 UTC",
+            )
+        if _TIME in options and not is_by_time:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"{_TIME}\" has no meaning with scan.startup.mode = '{self._startup_mode(options)}'",
+                key=_TIME,
+                hint="set scan.startup.mode to timestamp",
+            )
+        kafka_properties.check_security(options)
+
+    def reconnect(self, options: Mapping[str, str]) -> None:
+        """Lets what is asked from now on be asked by clients that are made from now on."""
+        from rw_sql.connectors.kafka import client_pool as kafka_visits
+
+        kafka_visits.ADMINS.renew(kafka_properties.admin_properties(self.spec, options))
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """Lists the topics' partitions with their first and end offsets."""
+        from rw_sql.connectors.kafka import client_pool as kafka_visits
+
+        return kafka_visits.look(
+            kafka_properties.admin_properties(self.spec, options),
+            topics_of(options),
+            timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+            is_read_committed=self._is_read_committed(options),
+        )
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """Per split, the offset of the first record at or after a time, its end where there is none.
+
+        Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING where a split's topic does not exist.
+        """
+        from rw_sql.connectors.kafka import admin as kafka_admin
+        from rw_sql.connectors.kafka import client_pool as kafka_visits
+
+        wanted = [kafka_reader.split_parts(split) for split in splits]
+
+        def ask(admin: kafka_admin.BrokerAdmin) -> tuple[dict[tuple[str, int], int], ...]:
+            _, _, missing = admin.describe(topic for topic, _ in wanted)
+            if missing:
+                raise SqlError(UPSTREAM_MISSING, f'topic "{missing[0]}" does not exist')
+            return admin.offsets(wanted, milliseconds, kafka_admin.LATEST)
+
+        try:
+            at, ends = kafka_visits.visit(
+                kafka_properties.admin_properties(self.spec, options),
+                ask,
+                timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+                is_read_committed=self._is_read_committed(options),
+            )
+        except kafka_admin.BrokerError as error:
+            raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}") from error
+        return {
+            kafka_reader.split_id(*part): at[part] if 0 <= at[part] <= ends[part] else ends[part] for part in wanted
+        }
+
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """Topics that are compacted, that hold transactions' markers, or of which neither can be found out."""
+        from rw_sql.connectors.kafka import peek as kafka_peek
+
+        return kafka_peek.sparse_topics(
+            kafka_properties.admin_properties(self.spec, options),
+            topics_of(options),
+            timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+        )
+
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """When the record at each partition's offset was written, where a broker answers soon."""
+        from rw_sql.connectors.kafka import peek as kafka_peek
+
+        found = kafka_peek.record_times(
+            kafka_properties.admin_properties(self.spec, options),
+            {kafka_reader.split_parts(split): offset for split, offset in offsets.items()},
+            timeout=_TIMES_SECONDS,
+        )
+        return {kafka_reader.split_id(*part): at for part, at in found.items()}
+
+    def group_offsets(
+        self,
+        options: Mapping[str, str],
+        group: str,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> GroupOffsets:
+        """What a consumer group has committed of the partitions. Raises SqlError UPSTREAM_UNREACHABLE."""
+        from rw_sql.connectors.kafka import admin as kafka_admin
+        from rw_sql.connectors.kafka import groups as kafka_groups
+
+        try:
+            return kafka_groups.committed(
+                kafka_properties.admin_properties(self.spec, options),
+                group,
+                [kafka_reader.split_parts(split) for split in splits],
+                timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+            )
+        except kafka_admin.BrokerError as error:
+            raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}") from error
+
+    def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
+        """Where a split without a state begins, by ``scan.startup.mode``."""
+        match self._startup_mode(options):
+            case "latest":
+                return split.end
+            case "timestamp":
+                return at_times.get(split.split, split.end)
+            case _:
+                return split.start
+
+    def startup_time(self, options: Mapping[str, str]) -> int | None:
+        """Milliseconds since the epoch that ``scan.startup.mode = 'timestamp'`` asks for, else None."""
+        return int(options[_TIME]) if self._startup_mode(options) == "timestamp" else None
+
+    def split_topic(self, split: str) -> str:
+        """The topic of a split."""
+        return split.rpartition(":")[0]
+
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The topics of ``topic``."""
+        return topics_of(options)
+
+    def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
+        """Asks the brokers for topic ids over one connection."""
+        from rw_sql.connectors.kafka.topic_watch import TopicWatch
+
+        return TopicWatch(kafka_properties.admin_properties(self.spec, options))
+
+    def resolve_split(self, options: Mapping[str, str], written: str) -> str:
+        """``topic:partition``; a bare partition number stands for it where the source has one topic.
+
+        Raises SqlError UNKNOWN_SPLIT for what cannot be a split's id. Whether the split exists is not asked here.
+        """
+        topics = topics_of(options)
+        text = written.strip()
+        if _is_number(text):
+            if len(topics) > 1:
+                raise SqlError(
+                    UNKNOWN_SPLIT,
+                    f'split "{written}" could be of several topics',
+                    hint=f"write the topic too: '{topics[0]}:{int(text)}'",
+                )
+            return kafka_reader.split_id(topics[0], int(text))
+        topic, colon, number = text.rpartition(":")
+        if not colon or not _is_number(number) or _TOPIC.fullmatch(topic) is None:
+            raise SqlError(
+                UNKNOWN_SPLIT,
+                f'"{written}" is not a split of a Kafka source',
+                hint=f"a split is named topic:partition, as '{topics[0]}:0'",
+            )
+        return kafka_reader.split_id(topic, int(number))
+
+    def read_stream(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        positions: Mapping[str, SplitState],
+        *,
+        max_records: int | None,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Spark's own reader on exactly these partitions. Its jars (:meth:`spark_packages`) must be loaded."""
+        return kafka_reader.read_stream(
+            spark,
+            kafka_secrets.hide(
+                kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
+            ),
+            positions,
+            max_records=max_records,
+            with_headers=with_headers,
+        )
+
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Spark's own batch reader on exactly these offsets. Its jars (:meth:`spark_packages`) must be loaded."""
+        return kafka_reader.read_batch(
+            spark,
+            kafka_secrets.hide(
+                kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
+            ),
+            ranges,
+            with_headers=with_headers,
+        )
+
+    def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> KafkaFetcher:
+        """One consumer for all partitions."""
+        from rw_sql.connectors.kafka.fetcher import KafkaFetcher
+
+        return KafkaFetcher(
+            properties=kafka_properties.admin_properties(self.spec, options),
+            is_read_committed=self._is_read_committed(options),
+            with_headers=with_headers,
+        )
+
+    def read_positions(self, source_offset: str) -> dict[str, int]:
+        """The next offset per split out of ``{"orders":{"0":5}}``."""
+        return kafka_reader.read_offsets(source_offset)
+
+    def write_positions(self, positions: Mapping[str, int]) -> str:
+        """``{"orders":{"0":5}}``."""
+        return kafka_reader.write_offsets(positions)
+
+    def beginning(self, positions: Mapping[str, int]) -> str | None:
+        """The positions, in the first version of the entry of Spark's ``KafkaSourceInitialOffsetWriter``.
+
+        Without it the source asks the brokers whether they have these offsets: that was asked and answered.
+        """
+        return f"\0v1\n{self.write_positions(positions)}"
+
+    def spark_packages(self) -> tuple[str, ...]:
+        """Spark's Kafka reader. Its token provider comes by itself, as the newest that is published."""
+        return (
+            "ivy://org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+            "?exclude=org.apache.spark:spark-token-provider-kafka-0-10_2.13",
+            "ivy://org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0?transitive=false",
+        )
+
+    def _startup_mode(self, options: Mapping[str, str]) -> str:
+        return (self.spec.value(options, "scan.startup.mode") or "earliest").strip().lower()
+
+    def _is_read_committed(self, options: Mapping[str, str]) -> bool:
+        return (self.spec.value(options, "properties.isolation.level") or "").strip().lower() == "read_committed"
+
+
+def check_brokers(options: Mapping[str, str]) -> None:
+    """Whether ``properties.bootstrap.server`` is a list of addresses. Raises INVALID_PROPERTY."""
+    for broker in options["properties.bootstrap.server"].split(","):
+        match = _BROKER.fullmatch(broker.strip())
+        if match is None or not 0 < int(match[3]) < 65536:
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"properties.bootstrap.server\" must be a list of host:port, not '{broker.strip()}'",
+                key="properties.bootstrap.server",
+            )
+
+
+def check_topics(options: Mapping[str, str]) -> None:
+    """Whether ``topic`` names topics. Raises INVALID_PROPERTY."""
+    for topic in topics_of(options):
+        if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"topic\" names '{topic}', which is no topic",
+                key="topic",
+                hint="a topic's name has at most 249 letters, digits, dots, underscores and hyphens",
+            )
+
+
+def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The topics that a source's options name, each once, in the order written."""
+    return tuple(dict.fromkeys(part.strip() for part in options.get("topic", "").split(",") if part.strip()))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 11

@@ -1,0 +1,30 @@
+"""Asks Kafka brokers for topic ids again and again, over one connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.kafka.admin import BrokerError
+from rw_sql.connectors.kafka.client_pool import visit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TIMEOUT_SECONDS = 10.0
+
+
+class TopicWatch:
+    """The topic ids of a cluster, asked for before a batch is committed. One request each time, about a millisecond."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+
+    def incarnations(self, topics: Sequence[str]) -> dict[str, str | None]:
+        """The id each topic has now; a topic that is gone is left out. Raises OSError where no broker answers."""
+        try:
+            return visit(self._properties, lambda admin: admin.topic_ids(topics), timeout=_TIMEOUT_SECONDS)
+        except BrokerError as error:
+            raise ConnectionError(str(error)) from error
+
+    def close(self) -> None:
+        """Nothing to do: the connection ends by itself when nobody asks any more."""

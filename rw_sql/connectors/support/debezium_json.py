@@ -1,0 +1,100 @@
+"""Change records in Debezium's envelope, with the schema that Kafka Connect's JSON converter reads.
+
+https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-change-events-value
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.sink import DELETE, INSERT
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.sink import SinkShape
+
+_WORDS = {
+    "boolean": "boolean",
+    "byte": "int8",
+    "short": "int16",
+    "integer": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "binary": "bytes",
+}
+"""Spark's types that Connect has under another name; text, NUMERIC and times are ``string``, as the values are."""
+
+_SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": "string"})
+
+
+def change_record(
+    shape: SinkShape, operation: str, before: dict[str, Any] | None, row: dict[str, Any], now_ms: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The key and the value of one change. ``row`` is the row after it, or the deleted one."""
+    key_schema, value_schema = _schemas(shape)
+    op = "d" if operation == DELETE else "c" if operation == INSERT else "u"
+    payload = {
+        "before": row if op == "d" else before,
+        "after": None if op == "d" else row,
+        "op": op,
+        "ts_ms": now_ms,
+        "source": {"db": "rw_sql", "table": shape.name, "ts_ms": now_ms},
+    }
+    key = {name: row[name] for name in shape.keys}
+    return {"schema": key_schema, "payload": key}, {"schema": value_schema, "payload": payload}
+
+
+@lru_cache(maxsize=256)
+def _schemas(shape: SinkShape) -> tuple[dict[str, Any], dict[str, Any]]:
+    name = f"rw_sql.{shape.name}"
+    columns = shape.columns
+    row = [_field(column, kind) for column, kind in columns.items()]
+    value = {"type": "struct", "optional": True, "name": f"{name}.Value", "fields": row}
+    source = {
+        "type": "struct",
+        "optional": False,
+        "name": "rw_sql.Source",
+        "field": "source",
+        "fields": [*({**field, "optional": False} for field in _SOURCE_FIELDS), _time("ts_ms")],
+    }
+    envelope = {
+        "type": "struct",
+        "optional": False,
+        "name": f"{name}.Envelope",
+        "fields": [
+            {**value, "field": "before"},
+            {**value, "field": "after"},
+            source,
+            {"field": "op", "type": "string", "optional": False},
+            _time("ts_ms"),
+        ],
+    }
+    key = {
+        "type": "struct",
+        "optional": False,
+        "name": f"{name}.Key",
+        "fields": [_field(column, columns[column]) for column in shape.keys],
+    }
+    return key, envelope
+
+
+def _time(name: str) -> dict[str, Any]:
+    return {"field": name, "type": "int64", "optional": False}
+
+
+def _field(name: str, kind: Any) -> dict[str, Any]:
+    return {"field": name, "optional": True, **_type(kind)}
+
+
+def _type(kind: Any) -> dict[str, Any]:
+    match kind:
+        case {"type": "struct", "fields": [*fields]}:
+            return {"type": "struct", "fields": [_field(field["name"], field["type"]) for field in fields]}
+        case {"type": "array", "elementType": element}:
+            return {"type": "array", "items": {"optional": True, **_type(element)}}
+        case {"type": "map", "keyType": key, "valueType": value}:
+            keys = {"optional": False, **_type(key)}
+            return {"type": "map", "keys": keys, "values": {"optional": True, **_type(value)}}
+        case _:
+            return {"type": _WORDS.get(kind, "string")}

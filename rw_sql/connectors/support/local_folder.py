@@ -1,0 +1,25 @@
+"""Whether a folder on this machine can be written, found out without writing anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rw_sql.connectors.sink import SinkLook
+
+
+def look_at_folder(path: str, *, must_be_empty: bool = False) -> SinkLook:
+    """Whether the folder is there and may be written, or can be made."""
+    folder = Path(path)
+    try:
+        if must_be_empty and folder.is_dir() and any(folder.iterdir()):
+            return SinkLook(misfit=f"{path} holds files and is no Delta table", hint="name an empty or new folder")
+        while not folder.exists():
+            folder = folder.parent
+    except OSError as error:
+        return SinkLook(error=f"{path}: {(error.strerror or str(error)).lower()}")
+    if not folder.is_dir():
+        return SinkLook(misfit=f"{folder} is a file, not a folder", hint="name a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return SinkLook(misfit=f"{folder} cannot be written by this user", hint="grant the right, or name another one")
+    return SinkLook()

@@ -1,0 +1,103 @@
+"""The records that a connector's own method gives, as a Spark Python data source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from rw_sql.connectors.support.private_files import private_file
+from rw_sql.connectors.support.range_stream import frozen, thawed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from rw_sql.connectors.ranged import PythonConnector, Record
+
+RECORDS = (
+    "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
+    "headers array<struct<key:string,value:binary>>"
+)
+"""The columns of records, as ``Connector.read_stream`` has them."""
+
+_BATCH_ROWS = 10_000
+
+
+class RecordReader(DataSourceReader):
+    """Reads stretches of splits, a task each."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
+        self._connector: PythonConnector = thawed(config["connector"])
+        self._options: dict[str, str] = config["options"]
+        self._ranges: dict[str, list[int]] = json.loads(options["ranges"])
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        # Spark asks for one partition at least.
+        return [InputPartition((split, *bounds)) for split, bounds in self._ranges.items()] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:
+            return
+        split, start, end = partition.value
+        held: list[Record] = []
+        for record in self._connector.records(self._options, split, start, end):
+            held.append(record)
+            if len(held) == _BATCH_ROWS:
+                yield self._batch(split, held)
+                held = []
+        if held:
+            yield self._batch(split, held)
+
+    def _batch(self, split: str, records: list[Record]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist(
+            [
+                {
+                    "_rw_split": split,
+                    "_rw_offset": record.offset,
+                    "key": record.key,
+                    "value": record.value,
+                    "partition": split,
+                    "timestamp": None if record.timestamp_ms is None else record.timestamp_ms * 1000,
+                    "headers": None,
+                }
+                for record in records
+            ],
+            schema=self._schema,
+        )
+
+
+class RecordDataSource(DataSource):
+    """``spark.read.format("rw_sql_records")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rw_sql_records"
+
+    def schema(self) -> str:
+        return RECORDS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return RecordReader(self.options, schema)
+
+
+def read_batch(
+    spark: SparkSession, connector: PythonConnector, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]
+) -> DataFrame:
+    """The records of these ranges."""
+    config = {"connector": frozen(connector), "options": dict(options)}
+    spark.dataSource.register(RecordDataSource)
+    return (
+        spark.read.format("rw_sql_records")
+        .option("config", str(private_file(json.dumps(config))))
+        .option("ranges", json.dumps({split: list(bounds) for split, bounds in ranges.items()}))
+        .load()
+    )

@@ -1,0 +1,168 @@
+"""Batches of a sink as its target takes them: JSON values, and one row per key."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.connectors.sink import OP, Refusal, RefusedRowsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Converter = Callable[[Any], Any]
+
+
+def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows as values of JSON, in order.
+
+    Points in time are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE without a zone; NUMERIC is text, since a
+    JSON number is read as a float by most; BYTEA is base64; NaN and infinities are text.
+    """
+    if not columns:
+        yield from ({} for _ in range(rows.num_rows))
+        return
+    taken = [(name, rows.column(name), _converter(rows.schema.field(name).type)) for name in columns]
+    values = [
+        [value if value is None or convert is None else convert(value) for value in python_values(column, name)]
+        for name, column, convert in taken
+    ]
+    names = [name for name, _, _ in taken]
+    for row in zip(*values, strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
+def to_json(value: Any) -> bytes:
+    """A value of :func:`json_rows` as UTF-8 text without spaces."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def json_values(rows: pa.Table, name: str) -> list[Any]:
+    """One column as values of JSON."""
+    convert = _converter(rows.schema.field(name).type)
+    values = python_values(rows.column(name), name)
+    return [value if value is None or convert is None else convert(value) for value in values]
+
+
+def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
+    """A column's values. Raises RefusedRowsError for dates and times of other years than 1 to 9999."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        refusals = [
+            Refusal(index=at, column=name, reason="a date or time lies outside of the years 1 to 9999")
+            for at, value in enumerate(column)
+            if not _is_readable(value)
+        ]
+        if not refusals:
+            raise
+        raise RefusedRowsError(refusals) from None
+
+
+def _is_readable(value: pa.Scalar[Any]) -> bool:
+    try:
+        value.as_py()
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def refused_rows(
+    rows: pa.Table, attempt: Callable[[pa.Table], Refusal | None], *, only_first: bool = False
+) -> list[Refusal]:
+    """The rows that a target refuses, found by halves.
+
+    ``attempt`` tries some rows at once, one after the other: it takes them all and gives None, or takes none and says
+    why of a row of them; of a single row it says all of what is known. Indexes are those in ``rows``.
+    """
+    found: list[Refusal] = []
+
+    def dig(start: int, end: int) -> None:
+        if start >= end or (only_first and found):
+            return
+        told = attempt(rows.slice(start, end - start))
+        if told is None:
+            return
+        if end - start == 1:
+            found.append(replace(told, index=start))
+            return
+        middle = (start + end) // 2
+        dig(start, middle)
+        dig(middle, end)
+
+    dig(0, rows.num_rows)
+    return found
+
+
+def _converter(kind: pa.DataType) -> Converter | None:
+    """How values of a type become JSON; None where they are already."""
+    if pa.types.is_timestamp(kind):
+        return _zoned if kind.tz else lambda at: str(at.isoformat(timespec="microseconds"))
+    if pa.types.is_date(kind):
+        return lambda day: str(day.isoformat())
+    if pa.types.is_decimal(kind):
+        return lambda number: format(number, "f")
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return lambda raw: base64.b64encode(raw).decode()
+    if pa.types.is_floating(kind):
+        return lambda number: number if math.isfinite(number) else _unordinary(number)
+    if pa.types.is_map(kind):
+        return _map_converter(kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = _converter(kind.value_type)
+        return None if inner is None else lambda items: [None if item is None else inner(item) for item in items]
+    if pa.types.is_struct(kind):
+        fields = {field.name: _converter(field.type) for field in kind}
+        return lambda row: {
+            name: value if value is None or (convert := fields[name]) is None else convert(value)
+            for name, value in row.items()
+        }
+    return None
+
+
+def _zoned(at: Any) -> str:
+    text = str(at.isoformat(timespec="microseconds"))
+    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+
+
+def _unordinary(number: float) -> str:
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _map_converter(kind: pa.DataType) -> Converter:
+    key, item = _converter(kind.key_type), _converter(kind.item_type)
+
+    def convert(pairs: Any) -> dict[str, Any]:
+        return {
+            _key_text(name if key is None else key(name)): value if value is None or item is None else item(value)
+            for name, value in pairs
+        }
+
+    return convert
+
+
+def _key_text(key: Any) -> str:
+    return key if isinstance(key, str) else json.dumps(key)
+
+
+def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The last row of every key (null is a key like any other), in order."""
+    if rows.num_rows < 2 or not keys:
+        return rows
+    at = "__at"
+    numbered = rows.select(list(keys)).append_column(at, pa.array(range(rows.num_rows), pa.int64()))
+    # One thread: several would number the groups, not the rows, in their own order; the maximum is the same.
+    last = numbered.group_by(list(keys)).aggregate([(at, "max")]).column(f"{at}_max")
+    return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
+
+
+def split_by_op(rows: pa.Table, op: str) -> tuple[pa.Table, pa.Table]:
+    """The rows with another operation than ``op``, and those with it, both without the column OP."""
+    is_op = pc.equal(rows.column(OP), op)
+    return rows.filter(pc.invert(is_op)).drop_columns([OP]), rows.filter(is_op).drop_columns([OP])

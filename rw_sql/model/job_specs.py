@@ -1,0 +1,421 @@
+"""Which jobs a catalog wants running. Pure: the reconciler compares it with what runs, EXPLAIN with what will."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector, sink_connector
+from rw_sql.metastore.records import (
+    Maintenance,
+    MaterializedViewRecord,
+    SinkRecord,
+    SourceRecord,
+    TableRecord,
+)
+from rw_sql.metastore.snapshot import Effect, fold
+from rw_sql.model.definitions import (
+    field_of,
+    has_unchanged,
+    reader_definition,
+    sink_definition,
+    table_definition,
+    unchanged_path,
+)
+from rw_sql.model.options import PlannedOptions, effective_options, sink_options, source_options, visible
+from rw_sql.model.rates import is_throttled
+from rw_sql.model.relations import (
+    changes_rows,
+    stored_name,
+    table_schema,
+)
+from rw_sql.model.view_inputs import keyed_query, view_inputs
+from rw_sql.plan.checks.sinks import encode_options, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from rw_sql.connectors.sink import SinkShape
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord, PauseRecord, RebuildRecord
+    from rw_sql.model.view_inputs import ViewInput
+
+
+def ingest_fragment(source_id: int) -> str:
+    """The fragment (and job) of a source's shared reader."""
+    return f"ingest-{source_id}"
+
+
+def view_job(view_id: int) -> str:
+    """The job of a materialized view or table."""
+    return f"mv-{view_id}"
+
+
+def reader_fragment(view_id: int, source_id: int) -> str:
+    """The fragment of a view's own reader of a source that is not shared: ``mv-9:7``."""
+    return f"{view_job(view_id)}:{source_id}"
+
+
+def fragment_source(fragment: str) -> int:
+    """The source that a fragment reads: 7 of ``ingest-7`` and of ``mv-9:7``."""
+    return int(fragment.replace(":", "-").rpartition("-")[2])
+
+
+def fragment_object(fragment: str) -> int:
+    """The object whose job a fragment is part of: source 7 of ``ingest-7``, view 9 of ``mv-9:7``."""
+    return int(fragment.partition(":")[0].rpartition("-")[2])
+
+
+def sink_job(sink_id: int) -> str:
+    """The job of a sink."""
+    return f"sink-{sink_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestSpec:
+    """A source's shared reader. Two unequal specs mean a restart.
+
+    ``definition`` is without properties; ``options`` are those that a reader heeds, sorted: where a property stands,
+    in the source or in its connection, does not matter to it. ``since`` is the epoch of the last statement that changed
+    its splits or positions.
+    """
+
+    job: str
+    source_id: int
+    name: str
+    definition: str
+    options: PlannedOptions
+    generation: int
+    splits: tuple[str, ...]
+    since: int
+
+    @property
+    def object_id(self) -> int:
+        """The object that the job is for."""
+        return self.source_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSpec:
+    """A view's own reader of a source that is not shared; its fields are those of an :class:`IngestSpec`."""
+
+    fragment: str
+    source_id: int
+    name: str
+    connector: str
+    definition: str
+    options: PlannedOptions
+    splits: tuple[str, ...]
+    since: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedRows:
+    """How a table with a primary key takes what comes: the fields are those of its record, in its files' names.
+
+    ``paths``, of a table whose records may leave out what did not change, are the columns that are read from fields,
+    each with the field's path. ``is_computed``: other columns are computed of them.
+    """
+
+    primary_key: tuple[str, ...]
+    conflict: str
+    version_columns: tuple[str, ...]
+    is_append_only: bool
+    paths: tuple[tuple[str, str], ...] = ()
+    is_computed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSpec:
+    """The query of a table or materialized view, as its job runs it, and the columns of its Delta table.
+
+    ``readers`` are those of its inputs that it reads from their upstreams itself. ``keyed`` is None of a view, and of a
+    table without a primary key. ``stored_names`` are (column of the query, its name in the files) where they differ.
+    """
+
+    job: str
+    view_id: int
+    name: str
+    query: str
+    schema: str
+    keys: tuple[str, ...]
+    generation: int
+    inputs: tuple[ViewInput, ...]
+    has_change_feed: bool = False
+    readers: tuple[ReaderSpec, ...] = ()
+    maintenance: Maintenance = field(default_factory=Maintenance)
+    keyed: KeyedRows | None = None
+    stored_names: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def writer(self) -> str:
+        """Who writes the view's table, whether it serves already or is still being made: its runs are one row."""
+        return view_job(self.view_id)
+
+    @property
+    def object_id(self) -> int:
+        """The object that the job is for."""
+        return self.view_id
+
+    def reader_of(self, source_id: int) -> ReaderSpec | None:
+        """The view's own reader of a source; None where it reads the source's log, or does not read it."""
+        return next((reader for reader in self.readers if reader.source_id == source_id), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSpec:
+    """A sink's query. ``identity`` names it in targets that remember who wrote what; no two sinks have the same.
+
+    ``replaces``: its query replaces rows by the shape's keys. ``starts`` are (input id, version after which it begins),
+    for inputs that it does not read from the beginning.
+    """
+
+    job: str
+    sink_id: int
+    name: str
+    connector: str
+    options: PlannedOptions
+    shape: SinkShape
+    query: str
+    replaces: bool
+    inputs: tuple[ViewInput, ...]
+    starts: tuple[tuple[int, int], ...]
+    identity: str
+    generation: int
+
+    @property
+    def object_id(self) -> int:
+        """The object that the job is for."""
+        return self.sink_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshSpec:
+    """The job of a refreshable table: the one writer of its rows. What it is to do next is in the catalog.
+
+    ``keys`` are its primary key. Another name, or another upstream, restarts nothing: both are asked for when needed.
+    """
+
+    job: str
+    table_id: int
+    name: str = field(compare=False)
+    schema: str
+    keys: tuple[str, ...]
+    generation: int
+
+    @property
+    def object_id(self) -> int:
+        """The object that the job is for."""
+        return self.table_id
+
+
+JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
+
+
+def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
+    """Those splits that belong to what the source's properties name now; the others are orphans."""
+    kind = connector(source.connector)
+    topics = set(kind.named_topics(visible(source_options(snapshot, source))))
+    return tuple(sorted(split for split in splits if kind.split_topic(split) in topics))
+
+
+def holds_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
+    """The pauses that hold a source: its own and PAUSE ALL's."""
+    return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
+
+
+def is_standing_still(snapshot: Snapshot, source: SourceRecord) -> bool:
+    """Whether no reader of the source is to run: a pause holds it, or its rate is 0."""
+    return bool(holds_of(snapshot, source.id)) or is_throttled(source)
+
+
+def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
+    """The shared reader a source should have now: none while nobody reads it, a pause holds it, or its rate is 0.
+
+    One that is not shared never has one.
+    """
+    if not source.is_shared or not snapshot.readers_of(source.id) or is_standing_still(snapshot, source):
+        return None
+    job = ingest_fragment(source.id)
+    return IngestSpec(
+        job=job,
+        source_id=source.id,
+        name=source.name,
+        definition=reader_definition(source.definition),
+        options=effective_options(connector(source.connector).spec, source_options(snapshot, source)),
+        generation=source.generation,
+        splits=named_splits(snapshot, source, snapshot.splits(job)),
+        since=snapshot.fragment_epoch(job),
+    )
+
+
+def own_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
+    """The sources that a view reads from their upstreams itself, since they are not shared."""
+    records = (snapshot.get(id_) for id_ in view.inputs)
+    return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
+
+
+def is_view_held(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
+    """Whether a view's job stands still because a source that it reads itself does."""
+    return any(is_standing_still(snapshot, source) for source in own_inputs(snapshot, view))
+
+
+def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> ReaderSpec:
+    """One view's own reader of a source."""
+    return ReaderSpec(
+        fragment=fragment,
+        source_id=source.id,
+        name=source.name,
+        connector=source.connector,
+        definition=reader_definition(source.definition),
+        options=effective_options(connector(source.connector).spec, source_options(snapshot, source)),
+        splits=named_splits(snapshot, source, snapshot.splits(fragment)),
+        since=snapshot.fragment_epoch(fragment),
+    )
+
+
+def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
+    """The job of a view; it is not to run while :func:`is_view_held`."""
+    keyed = _keyed(view)
+    return ViewSpec(
+        job=view_job(view.id),
+        view_id=view.id,
+        name=view.name,
+        query=_query(view),
+        schema=table_schema(view),
+        keys=_stored_names(view, view.keys),
+        generation=view.generation,
+        inputs=view_inputs(snapshot, view),
+        has_change_feed=view.has_change_feed,
+        readers=tuple(
+            reader_spec(snapshot, source, reader_fragment(view.id, source.id)) for source in own_inputs(snapshot, view)
+        ),
+        # Why it is so is for readers: another wording restarts no job.
+        maintenance=replace(view.maintenance, reason=""),
+        keyed=keyed,
+        stored_names=view.stored_names if isinstance(view, TableRecord) else (),
+    )
+
+
+def _query(view: MaterializedViewRecord) -> str:
+    if isinstance(view, TableRecord) and view.primary_key:
+        return keyed_query(view)
+    return view.maintenance.query or view.query
+
+
+def _keyed(view: MaterializedViewRecord) -> KeyedRows | None:
+    if not isinstance(view, TableRecord) or not view.primary_key:
+        return None
+    written = table_definition(view.definition)
+    return KeyedRows(
+        primary_key=_stored_names(view, view.primary_key),
+        conflict=view.conflict,
+        version_columns=_stored_names(view, view.version_columns),
+        is_append_only=view.is_append_only,
+        paths=tuple(
+            (stored_name(view, column.name), unchanged_path([field_of(column)]))
+            for column in (written.columns if has_unchanged(written) else ())
+            if column.generated is None
+        ),
+        is_computed=has_unchanged(written) and any(column.generated is not None for column in written.columns),
+    )
+
+
+def _stored_names(view: MaterializedViewRecord, columns: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(stored_name(view, column) for column in columns)
+
+
+def rebuild_job(rebuild: RebuildRecord) -> str:
+    """The job of a view that is being made anew: ``mv-9.2`` makes the second one of view 9."""
+    return f"{view_job(rebuild.view_id)}.{rebuild.generation}"
+
+
+def job_object(job: str) -> int:
+    """The object that a job is for: 9 of ``mv-9`` and of ``mv-9.2``."""
+    return int(job.partition(".")[0].rpartition("-")[2])
+
+
+def rebuilt(snapshot: Snapshot) -> Snapshot:
+    """The catalog as it would be if every view that is being made anew served already."""
+    views: dict[int, ObjectRecord | None] = {}
+    for rebuild in snapshot.all("rebuild"):
+        view = snapshot.get(rebuild.view_id)
+        if isinstance(view, MaterializedViewRecord):
+            views[view.id] = replace(view, generation=rebuild.generation, histories=rebuild.histories)
+    return fold(snapshot, Effect(epoch=snapshot.epoch, actor="", objects=views)) if views else snapshot
+
+
+def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
+    """The inputs whose change feed a reader reads: those whose rows are replaced or deleted."""
+    if isinstance(reader, SinkRecord) and reader.query:
+        return frozenset()
+    inputs = (snapshot.get(id_) for id_ in reader.inputs)
+    return frozenset(record.id for record in inputs if record is not None and changes_rows(record))
+
+
+def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
+    """The job of a sink: none while it is paused."""
+    if sink.is_paused:
+        return None
+    return SinkSpec(
+        job=sink_job(sink.id),
+        sink_id=sink.id,
+        name=sink.name,
+        connector=sink.connector,
+        options=effective_options(sink_connector(sink.connector).spec, sink_options(snapshot, sink)),
+        shape=shape_of(sink, encode_options(sink_definition(sink.definition))),
+        query=sink.query,
+        replaces=sink.replaces,
+        inputs=view_inputs(snapshot, sink),
+        starts=sink.starts,
+        identity=f"rw_sql-{sink.id}-{sink.created_at_ms:x}",
+        generation=sink.generation,
+    )
+
+
+def refresh_spec(table: TableRecord) -> RefreshSpec:
+    """The job of a refreshable table."""
+    return RefreshSpec(
+        job=view_job(table.id),
+        table_id=table.id,
+        name=table.name,
+        schema=table_schema(table),
+        keys=table.primary_key,
+        generation=table.generation,
+    )
+
+
+def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
+    """Every job that should run, by its id, sources, tables, views, sinks; with ``only``, the jobs of those objects."""
+    wanted: dict[str, JobSpec] = {}
+    for record in _records(snapshot, "source", only):
+        if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:
+            wanted[spec.job] = spec
+    for kind in ("table", "materialized_view"):
+        for record in _records(snapshot, kind, only):
+            if isinstance(record, TableRecord) and not record.inputs:
+                continue  # its connector was dropped, and its rows stay
+            if isinstance(record, MaterializedViewRecord) and not is_view_held(snapshot, record):
+                view = view_spec(snapshot, record)
+                wanted[view.job] = view
+    for refresh in snapshot.all("refresh"):
+        table = snapshot.get(refresh.table_id)
+        if isinstance(table, TableRecord) and (only is None or table.id in only):
+            wanted[view_job(table.id)] = refresh_spec(table)
+    then = rebuilt(snapshot)
+    for rebuild in snapshot.all("rebuild"):
+        making = then.get(rebuild.view_id)
+        if isinstance(making, MaterializedViewRecord) and (only is None or making.id in only):
+            job = rebuild_job(rebuild)
+            wanted[job] = replace(view_spec(then, making), job=job)
+    for record in _records(snapshot, "sink", only):
+        if isinstance(record, SinkRecord) and (sink := sink_spec(snapshot, record)) is not None:
+            wanted[sink.job] = sink
+    return wanted
+
+
+def _records(snapshot: Snapshot, kind: str, only: Collection[int] | None) -> Iterable[ObjectRecord]:
+    if only is None:
+        return snapshot.all(kind)
+    found = (snapshot.get(id_) for id_ in sorted(only))
+    return [record for record in found if record is not None and record.kind == kind]

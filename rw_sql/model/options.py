@@ -1,0 +1,190 @@
+"""A source's or sink's whole WITH list as planned: its connection merged in, its secrets named but not read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.connectors.spec import OptionError, check_option_values
+from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.model.definitions import (
+    PAUSED_AT_BIRTH,
+    connection_definition,
+    connector_of,
+    definition_of,
+    option_text,
+    sink_definition,
+)
+from rw_sql.model.names import find_connection, find_secret
+from rw_sql.syntax.statements import ConnectionValue, CreateSource, SecretValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rw_sql.connectors.base import Connector
+    from rw_sql.connectors.sink import SinkConnector
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ConnectionRecord, SinkRecord, SourceRecord
+    from rw_sql.syntax.statements import CreateSink, Option
+
+HIDDEN = "[secret]"
+"""What stands for a secret's value wherever options are shown or checked without their secrets."""
+
+_OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretReference:
+    """A secret in an option's place. ``is_file``: the option wants the path of a file that holds the value.
+
+    ``epoch`` is that of the secret's last change: another value makes another reference, and so restarts who uses it.
+    """
+
+    id: int
+    name: str
+    epoch: int
+    is_file: bool = False
+
+
+PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
+
+
+def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
+    """The options of a source or sink: its connection's first, then its own. Raises SqlError where the two overlap."""
+    return options_of(snapshot, statement.options, names_in_connection(statement))
+
+
+def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str, str] | None = None) -> PlannedOptions:
+    """A WITH list, its connection's options first, by the list's ``names``. Raises SqlError where the two overlap."""
+    connection = connection_of(snapshot, options)
+    shared = () if connection is None else options_given(snapshot, connection, names or {})
+    taken = {key for key, _ in shared}
+    called = {own: given for given, own in (names or {}).items()}  # what to type in the connection
+    for option in options:
+        if connection is not None and option.key in taken:
+            theirs = called.get(option.key, option.key)
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'property "{option.key}" is set by connection "{connection.name}" too',
+                span=option.span,
+                hint=f"leave it out here, or ALTER CONNECTION {connection.name} DROP ({theirs})",
+            )
+    return (*shared, *_planned(snapshot, options))
+
+
+def own_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
+    """The options that a source or sink sets itself."""
+    return tuple(_planned(snapshot, statement.options))
+
+
+def source_options(snapshot: Snapshot, source: SourceRecord) -> PlannedOptions:
+    """The options of a source of the catalog."""
+    return plan_options(snapshot, definition_of(source))
+
+
+def sink_options(snapshot: Snapshot, sink: SinkRecord) -> PlannedOptions:
+    """The options of a sink of the catalog."""
+    return plan_options(snapshot, sink_definition(sink.definition))
+
+
+def connection_options(snapshot: Snapshot, connection: ConnectionRecord) -> PlannedOptions:
+    """The options that a connection gives to whoever uses it."""
+    return tuple(_planned(snapshot, connection_definition(connection.definition).options))
+
+
+def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, str]:
+    """What a connection calls otherwise than the connector of a source does: its names, with the connector's."""
+    name = connector_of(statement)
+    if not isinstance(statement, CreateSource) or name not in connector_names():
+        return {}
+    options = connector(name).spec.options.values()
+    return {option.connection_key: option.key for option in options if option.connection_key is not None}
+
+
+def options_given(snapshot: Snapshot, connection: ConnectionRecord, names: Mapping[str, str]) -> PlannedOptions:
+    """What a connection gives to a source or sink, as :func:`names_in_connection` says that it calls them."""
+    return tuple((names.get(key, key), value) for key, value in connection_options(snapshot, connection))
+
+
+def _planned(snapshot: Snapshot, options: Iterable[Option]) -> Iterable[tuple[str, str | SecretReference]]:
+    for option in options:
+        if option.key in _OWN:
+            continue
+        if isinstance(option.value, SecretValue):
+            secret = find_secret(snapshot, option.value.secret)
+            yield (
+                option.key,
+                SecretReference(
+                    id=secret.id,
+                    name=secret.name,
+                    epoch=snapshot.object_epoch(secret.id),
+                    is_file=option.value.is_file,
+                ),
+            )
+        else:
+            yield option.key, option_text(option.value)
+
+
+def connection_of(snapshot: Snapshot, options: Iterable[Option]) -> ConnectionRecord | None:
+    """The connection that a WITH list names, if any. Raises SqlError where there is no such connection."""
+    for option in options:
+        if option.key == "connection" and isinstance(option.value, ConnectionValue):
+            return find_connection(snapshot, option.value.connection)
+    return None
+
+
+def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[int, ...]:
+    """The ids of the connection and the secrets that a WITH list names, each once."""
+    connection = connection_of(snapshot, statement.options)
+    secrets = [value.id for _, value in plan_options(snapshot, statement) if isinstance(value, SecretReference)]
+    return tuple(dict.fromkeys((*([] if connection is None else [connection.id]), *secrets)))
+
+
+def check_options(
+    kind: Connector | SinkConnector, options: Mapping[str, str], written: Sequence[Option], otherwise: Span
+) -> None:
+    """Whether options are the connector's and fit together. Raises OptionError at the one that does not.
+
+    Where that one is not ``written`` here, but comes from a connection, the caret stands at ``otherwise``.
+    """
+    try:
+        check_option_values(kind.spec, options, {option.key: option.span for option in written})
+        kind.check_options(options)
+    except OptionError as error:
+        if error.span is None:
+            error.span = {option.key: option.value.span for option in written}.get(error.key, otherwise)
+        raise
+
+
+def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
+    """The options that a job heeds, sorted: two equal ones make the same job, wherever their parts were written.
+
+    An option that the client ignores, and a connection's that says what holds anyway, are left out.
+    """
+    heeded = []
+    for key, value in options:
+        known = spec.option(key)
+        if known is not None and known.is_ignored:
+            continue
+        if known is not None and known.is_of_connection and isinstance(value, str) and known.is_default(value):
+            continue
+        heeded.append((key, value))
+    return tuple(sorted(heeded, key=lambda option: option[0]))
+
+
+def visible(options: PlannedOptions) -> dict[str, str]:
+    """The options with HIDDEN in the place of secrets: fit to be shown and checked."""
+    return {key: HIDDEN if isinstance(value, SecretReference) else value for key, value in options}
+
+
+def shown(options: PlannedOptions) -> dict[str, str]:
+    """The options as a preview shows them: secrets by name."""
+    return {key: f"SECRET {value.name}" if isinstance(value, SecretReference) else value for key, value in options}
+
+
+def secrets_in(options: PlannedOptions) -> Mapping[str, SecretReference]:
+    """The options whose value is a secret."""
+    return {key: value for key, value in options if isinstance(value, SecretReference)}

@@ -1,0 +1,148 @@
+"""The states of refreshable tables, and the operations that lead from one to the next. Pure.
+
+IDLE → REFRESHING (REFRESH TABLE, or its time has come) → FINISHING (all is loaded) → IDLE (all is merged). What was not
+loaded to its end goes back to IDLE and has changed nothing; what was is merged to its end, whoever begins it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import Operation, PutObject, SourceRecord
+from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
+from rw_sql.model.job_specs import holds_of
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus
+
+REFRESH = "REFRESH TABLE"
+"""The kind of the operation that begins a refresh."""
+
+STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVEN UP"
+"""The kinds of the owner's operations: all is loaded; all is merged; nothing of it was done."""
+
+KILLED = "the process that loaded it ended: the table is as it was"
+"""Why a refresh came to nothing whose loading another process had begun."""
+
+
+def refresh_of(snapshot: Snapshot, table_id: int) -> RefreshRecord | None:
+    """What a table is doing about its REFRESH; None where it is not refreshable."""
+    return next((record for record in snapshot.all("refresh") if record.table_id == table_id), None)
+
+
+def source_of(snapshot: Snapshot, record: RefreshRecord) -> SourceRecord | None:
+    """The source that a refreshable table is associated with; None once it has none."""
+    table = snapshot.get(record.table_id)
+    source = snapshot.get(getattr(table, "source_id", None) or 0)
+    return source if isinstance(source, SourceRecord) else None
+
+
+def refresh_statement(record: RefreshRecord) -> str:
+    """The statement that begins a refresh."""
+    return f"{REFRESH} {quoted(record.name)}"
+
+
+def begun(record: RefreshRecord, now_ms: int) -> PutObject:
+    """IDLE → REFRESHING. Raises ValueError from any other state."""
+    _require(record, IDLE)
+    return PutObject(
+        record=replace(record, status=REFRESHING, refresh=record.refresh + 1, triggered_ms=now_ms, failure=None)
+    )
+
+
+def staged(record: RefreshRecord, *, first_batch: int, chunks: int, rows: int) -> Operation:
+    """REFRESHING → FINISHING. Raises ValueError from any other state."""
+    _require(record, REFRESHING)
+    after = replace(record, status=FINISHING, first_batch=first_batch, chunks=chunks, rows=rows)
+    return _operation(record, STAGED, after, f"{rows} rows differ, in {chunks} chunks")
+
+
+def finished(record: RefreshRecord, now_ms: int) -> Operation:
+    """FINISHING → IDLE. Raises ValueError from any other state."""
+    _require(record, FINISHING)
+    after = replace(record, status=IDLE, succeeded_ms=now_ms, first_batch=0, chunks=0, rows=0)
+    return _operation(record, FINISHED, after, f"{record.rows} rows merged")
+
+
+def given_up(record: RefreshRecord, why: str) -> PutObject:
+    """REFRESHING → IDLE: nothing was done. Raises ValueError from any other state."""
+    _require(record, REFRESHING)
+    return PutObject(record=replace(record, status=IDLE, failure=why))
+
+
+def given_up_operation(record: RefreshRecord, why: str) -> Operation:
+    """REFRESHING → IDLE, by the jobs' owner. Raises ValueError from any other state."""
+    change = given_up(record, why)
+    return Operation(
+        kind=GIVEN_UP, statement=f"-- refresh {record.refresh} of table {record.name}: {why}",
+        objects=(record.name,), changes=(change,), reason=why,
+    )  # fmt: skip
+
+
+def triggered(record: RefreshRecord, now_ms: int) -> Operation:
+    """IDLE → REFRESHING, since its time has come. Raises ValueError from any other state."""
+    return Operation(
+        kind=REFRESH,
+        statement=refresh_statement(record),
+        objects=(record.name,),
+        changes=(begun(record, now_ms),),
+        reason=f"refresh_interval_sec = {record.interval_s}",
+    )
+
+
+def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: int) -> bool:
+    """Whether the table's ``refresh_interval_sec`` has passed since its newest refresh began, or since it was made.
+
+    Never while a pause holds its source. A beginning that lies further ahead than that was written by a clock that has
+    been set back since: nobody waits for it.
+    """
+    if record.status != IDLE or record.interval_s is None:
+        return False
+    source = source_of(snapshot, record)
+    if source is None or holds_of(snapshot, source.id):
+        return False
+    return abs(now_ms - (record.triggered_ms or created_ms)) >= record.interval_s * 1000
+
+
+def refresh_state(
+    record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
+) -> tuple[str, str]:
+    """A refreshable table's state, and how far it has come or why it stands still."""
+    if status is not None and status.state == "STALLED":
+        return "STALLED", status.reason or ""
+    if record.status == IDLE:
+        return IDLE, f"the newest refresh came to nothing: {record.failure}" if record.failure else ""
+    if status is None or status.state == "STOPPED":
+        return record.status, "no process runs the jobs of this warehouse yet"
+    if status.state != "RUNNING":
+        return record.status, "its job is being started"
+    return record.status, "" if progress is None else progress_of(progress)
+
+
+def progress_of(progress: BackfillProgress) -> str:
+    """How far a refresh has come: ``merging: 45.00% (450/1000)``; its phase alone where nobody knows of how much."""
+    if not progress.total:
+        return progress.phase
+    return f"{progress.phase}: {100 * progress.done / progress.total:.2f}% ({progress.done}/{progress.total})"
+
+
+def left_chunks(record: RefreshRecord, done: int) -> range:
+    """The chunks that are not merged yet, where ``done`` is the newest batch that the table holds."""
+    return range(max(0, done - record.first_batch + 1), record.chunks)
+
+
+def _operation(record: RefreshRecord, kind: str, after: RefreshRecord, told: str) -> Operation:
+    return Operation(
+        kind=kind,
+        statement=f"-- refresh {record.refresh} of table {record.name}: {told}",
+        objects=(record.name,),
+        changes=(PutObject(record=after),),
+    )
+
+
+def _require(record: RefreshRecord, status: str) -> None:
+    if record.status != status:
+        raise ValueError(f"refresh {record.refresh} of table {record.name} is {record.status}, not {status}")

@@ -1,0 +1,126 @@
+"""Sources and views as queries see them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import DeltaTableRecord, MaterializedViewRecord, SourceRecord, TableRecord
+from rw_sql.model.definitions import (
+    UNKNOWN_COLUMN,
+    definition_of,
+    has_unchanged,
+    source_columns,
+    source_watermark,
+    table_definition,
+)
+from rw_sql.plan.requests.queries import Relation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.metastore.records import ObjectRecord
+
+
+def relation_of(record: ObjectRecord) -> Relation:
+    """A source, table or view as a query sees it."""
+    if isinstance(record, SourceRecord):
+        statement = definition_of(record)
+        return Relation(name=record.name, columns=source_columns(statement), watermark=source_watermark(statement))
+    if isinstance(record, MaterializedViewRecord):
+        return Relation(name=record.name, columns=schema_columns(record.schema), watermark=kept_watermark(record))
+    if isinstance(record, DeltaTableRecord):
+        return Relation(name=record.name, columns=schema_columns(record.schema))
+    raise TypeError(f"{record.kind} {record.name} is not a relation")
+
+
+def seen_columns(record: ObjectRecord, by: int) -> tuple[tuple[str, str], ...]:
+    """The columns of a relation that the object with an id sees: those that were added after it was made are not."""
+    later = {name for name, since in record.added_columns if since > by} if isinstance(record, TableRecord) else set()
+    return tuple((name, kind) for name, kind in relation_of(record).columns if name not in later)
+
+
+def changes_rows(record: ObjectRecord | None) -> bool:
+    """Whether rows of a relation are replaced or deleted: whoever follows it reads its change data feed."""
+    if isinstance(record, DeltaTableRecord):
+        return record.has_change_feed
+    return isinstance(record, MaterializedViewRecord) and bool(record.keys)
+
+
+def kept_watermark(record: MaterializedViewRecord) -> tuple[str, str] | None:
+    """The watermark with which the rows of a table or view are read: that of an append-only table."""
+    return source_watermark(table_definition(record.definition)) if isinstance(record, TableRecord) else None
+
+
+def schema_columns(schema: str) -> tuple[tuple[str, str], ...]:
+    """The columns of a Spark schema in JSON, with their types as DDL."""
+    return tuple((field["name"], _ddl(field["type"])) for field in json.loads(schema)["fields"])
+
+
+def _ddl(kind: object) -> str:
+    match kind:
+        case {"type": "array", "elementType": element}:
+            return f"ARRAY<{_ddl(element)}>"
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return f"MAP<{_ddl(key)}, {_ddl(value)}>"
+        case {"type": "struct", "fields": [*fields]}:
+            return "STRUCT<" + ", ".join(f"`{f['name']}`: {_ddl(f['type'])}" for f in fields) + ">"
+        case str():
+            return {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}.get(kind, kind.upper())
+        case _:
+            raise ValueError(f"not a Spark type in JSON: {kind!r}")
+
+
+def nullable_schema(schema: str) -> str:
+    """A Spark schema in JSON in which every column may be null: of a row that leaves only the keys are known."""
+    return nullable_fields(json.loads(schema)["fields"])
+
+
+def nullable_fields(fields: Iterable[dict[str, object]]) -> str:
+    """As :func:`nullable_schema`, of a schema's fields."""
+    return json.dumps({"type": "struct", "fields": [{**field, "nullable": True} for field in fields]})
+
+
+def hidden_columns(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
+    """The columns that a view's table has beside the view's, with their types as DDL."""
+    return schema_columns(view.maintenance.hidden) if view.maintenance.hidden else ()
+
+
+def stored_name(record: ObjectRecord, column: str) -> str:
+    """What the files of a table or view call one of its columns."""
+    return dict(record.stored_names).get(column, column) if isinstance(record, TableRecord) else column
+
+
+def stored_columns(table: TableRecord) -> tuple[tuple[str, str], ...]:
+    """A table's columns, each with what its files call it."""
+    stored = dict(table.stored_names)
+    return tuple((name, stored.get(name, name)) for name, _ in schema_columns(table.schema))
+
+
+def renamed_schema(schema: str, names: Mapping[str, str]) -> str:
+    """A Spark schema in JSON with other names for some of its columns."""
+    fields = json.loads(schema)["fields"]
+    return json.dumps(
+        {"type": "struct", "fields": [{**field, "name": names.get(field["name"], field["name"])} for field in fields]}
+    )
+
+
+def table_schema(view: MaterializedViewRecord) -> str:
+    """The schema of a view's table, as Spark's JSON: with the names that its files have, hidden columns last."""
+    schema = view.schema
+    hidden = json.loads(view.maintenance.hidden)["fields"] if view.maintenance.hidden else []
+    if isinstance(view, TableRecord):
+        schema = renamed_schema(schema, dict(view.stored_names)) if view.stored_names else schema
+        if view.primary_key and has_unchanged(table_definition(view.definition)):
+            hidden = [*hidden, _UNKNOWN]
+    if not hidden:
+        return schema
+    return json.dumps({"type": "struct", "fields": [*json.loads(schema)["fields"], *hidden]})
+
+
+_UNKNOWN = {
+    "name": UNKNOWN_COLUMN[0],
+    "type": {"type": "array", "elementType": "string", "containsNull": True},
+    "nullable": True,
+    "metadata": {},
+}

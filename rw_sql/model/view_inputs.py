@@ -1,0 +1,154 @@
+"""What tables, views and sinks read, as their jobs need to know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import (
+    DeltaTableRecord,
+    MaterializedViewRecord,
+    SinkRecord,
+    SourceRecord,
+    TableRecord,
+)
+from rw_sql.model.backfill_ranges import History
+from rw_sql.model.definitions import (
+    CHANGE_COLUMN,
+    UNCHANGED_COLUMN,
+    definition_of,
+    has_changes,
+    has_unchanged,
+    named_fields,
+    source_columns,
+    source_watermark,
+    table_definition,
+)
+from rw_sql.model.relations import kept_watermark, schema_columns, seen_columns, stored_columns
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewInput:
+    """One relation a table, view or sink reads: a source's log, or the rows of a table or another view.
+
+    ``columns`` are those that queries see; where a table with a primary key reads its source, those of a log too that
+    tell in which order its rows came and what became of them. ``stored`` are those that its files have, ``aliases``
+    (column, name in the files) those of ``columns`` that are called otherwise there. ``keys`` are
+    the columns, hidden ones too, that its rows are replaced by; none where they are only appended. ``history`` is what
+    came before the view, where its log is not just read from the beginning (see
+    :mod:`rw_sql.model.backfill_ranges`). Of a Delta table of the user's own there is a ``path``, and ``has_feed`` where
+    it keeps the changes of its rows.
+    """
+
+    id: int
+    name: str
+    kind: str
+    generation: int
+    columns: tuple[str, ...]
+    stored: tuple[str, ...]
+    watermark: tuple[str, str] | None
+    keys: tuple[str, ...] = ()
+    history: str = ""
+    path: str = ""
+    has_feed: bool = False
+    aliases: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The columns as expressions over what the files have."""
+        return self.selection(self.columns)
+
+    def selection(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Some columns, hidden ones too, as expressions over what the files have."""
+        stored = dict(self.aliases)
+        return tuple(
+            f"{quoted_for_spark(stored[name])} AS {quoted_for_spark(name)}"
+            if name in stored
+            else quoted_for_spark(name)
+            for name in columns
+        )
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether it is read by its change data feed, since its rows do not only come."""
+        return bool(self.keys) or self.has_feed
+
+
+def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -> tuple[ViewInput, ...]:
+    """What a view or sink reads, as its job needs to know it."""
+    found = []
+    texts = view.histories if isinstance(view, MaterializedViewRecord) else ()
+    histories = {History.from_text(text).source_id: text for text in texts}
+    for input_id in view.inputs:
+        record = snapshot.get(input_id)
+        columns: tuple[str, ...] = ()
+        aliases: tuple[tuple[str, str], ...] = ()
+        watermark = None
+        if isinstance(record, SourceRecord):
+            statement = definition_of(record)
+            names = named_fields(table_definition(view.definition)) if isinstance(view, TableRecord) else {}
+            columns = tuple(names.get(name, name) for name, _ in source_columns(statement))
+            aliases = tuple((name, field) for field, name in names.items())
+            watermark = source_watermark(statement)
+            if isinstance(view, TableRecord) and view.primary_key:
+                # A table of before there was a column for the batch has a query without it.
+                hidden = [name for name, _ in order_columns(record)]
+                columns += tuple(name for name in hidden if name != "_rw_batch" or name in view.maintenance.query)
+                # Its query is made to ask for this one: see keyed_query.
+                columns += (UNCHANGED_COLUMN[0],) if has_unchanged(statement) else ()
+        elif isinstance(record, MaterializedViewRecord):
+            columns = tuple(name for name, _ in seen_columns(record, view.id))
+            aliases = record.stored_names if isinstance(record, TableRecord) else ()
+            watermark = kept_watermark(record)
+        elif isinstance(record, DeltaTableRecord):
+            columns = tuple(name for name, _ in schema_columns(record.schema))
+        else:
+            raise LookupError(f"{view.kind} {view.name} reads object {input_id}, which is not in the catalog")
+        found.append(
+            ViewInput(
+                id=record.id,
+                name=record.name,
+                kind=record.kind,
+                generation=record.generation,
+                columns=columns,
+                stored=(
+                    _stored(record)
+                    if isinstance(record, TableRecord)
+                    else tuple(dict(aliases).get(name, name) for name in columns)
+                ),
+                watermark=watermark,
+                keys=record.keys if isinstance(record, MaterializedViewRecord) else (),
+                history=histories.get(record.id, ""),
+                path=record.path if isinstance(record, DeltaTableRecord) else "",
+                has_feed=isinstance(record, DeltaTableRecord) and record.has_change_feed,
+                aliases=aliases,
+            )
+        )
+    return tuple(found)
+
+
+def _stored(table: TableRecord) -> tuple[str, ...]:
+    """The columns that a table's files have, or will have as soon as its job has added them."""
+    return (*(stored for _, stored in stored_columns(table)), *table.dropped_columns)
+
+
+def keyed_query(table: TableRecord) -> str:
+    """The query of a table with a primary key over its source's log, with what it must know of each record."""
+    query = table.maintenance.query
+    if not has_unchanged(table_definition(table.definition)):
+        return query
+    head, _, source = query.rpartition(" FROM ")
+    return f"{head}, `{UNCHANGED_COLUMN[0]}` FROM {source}"
+
+
+def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
+    """The hidden columns of a source's log, with their types, by which a keyed table knows what came last of a key."""
+    changes = (CHANGE_COLUMN,) if has_changes(definition_of(source)) else ()
+    order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), ("_rw_offset", "BIGINT"))
+    return (*order, *changes)

@@ -1,0 +1,94 @@
+"""Which names columns can have: those that Spark and delta-rs take wherever a column comes to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.errors import Span
+    from rw_sql.syntax.statements import DataType
+
+_RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "_metadata"})
+"""What change feeds and Spark's file sources call columns of their own."""
+
+
+_NOT_IN_NAMES = frozenset(",;{}()=")
+"""What Delta Lake takes in no column name (Delta protocol, without column mapping), beside blanks, which it reads."""
+
+
+def misnamed(name: str) -> str | None:
+    """Why no column can have this name, as the end of a sentence about it; None where one can."""
+    if not name.strip():
+        return "has no name"
+    if name.lower() in _RESERVED:
+        return "has a name that Spark and Delta Lake keep for columns of their own"
+    if "`" in name:
+        return "has a backtick in its name, which is the quote around names in Spark's SQL"
+    refused = next((letter for letter in name if letter in _NOT_IN_NAMES), None)
+    if refused is not None:
+        return f"has '{refused}' in its name, which Delta Lake does not take"
+    odd = next((letter for letter in name if not letter.isprintable()), None)
+    return None if odd is None else f"has the character U+{ord(odd):04X} in its name, which cannot be printed"
+
+
+def require_name(name: str, span: Span, *, hint: str = "") -> None:
+    """Raises SqlError INVALID_DEFINITION for a name that no column can have."""
+    why = misnamed(name)
+    if why is not None:
+        raise SqlError(INVALID_DEFINITION, f'column "{name}" {why}', span=span, hint=hint or _hint(name))
+
+
+def require_field_names(column: str, data_type: DataType, span: Span) -> None:
+    """The same of the fields of a column's type, however deep."""
+    for field in _fields_of_type(data_type):
+        why = misnamed(field)
+        if why is not None:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'column "{column}": field "{field}" {why}',
+                span=span,
+                hint=f"declare {quoted(column)} CHARACTER VARYING, which keeps the text: a view takes the field out",
+            )
+
+
+def misnamed_field(schema: str) -> tuple[str, str] | None:
+    """The first column or field of a schema (Spark's JSON) that cannot have its name, and why; None where all can."""
+    for name in _fields_of_schema(json.loads(schema)):
+        why = misnamed(name)
+        if why is not None:
+            return name, why
+    return None
+
+
+def _hint(name: str) -> str:
+    better = "".join(
+        letter if letter.isprintable() and letter != "`" and letter not in _NOT_IN_NAMES else "_" for letter in name
+    )
+    if better.lower() in _RESERVED or not better.strip("_ "):
+        better = "a_name"
+    return f"call it {quoted(better)}"
+
+
+def _fields_of_type(data_type: DataType) -> Iterator[str]:
+    for field in data_type.fields:
+        yield field.name
+        yield from _fields_of_type(field.data_type)
+    for part in (data_type.element, data_type.key, data_type.value):
+        if part is not None:
+            yield from _fields_of_type(part)
+
+
+def _fields_of_schema(kind: Any) -> Iterator[str]:
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        yield field["name"]
+        yield from _fields_of_schema(field["type"])
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _fields_of_schema(kind.get(part))

@@ -1,0 +1,68 @@
+"""Checks the columns that a definition declares against those of an upstream that has columns of types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import ColumnReader
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, UNDEFINED_COLUMN, SqlError
+from rw_sql.model.definitions import field_of, option_text
+from rw_sql.plan.requests.upstream import column_misfits
+from rw_sql.syntax import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.errors import Span
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.syntax.statements import ColumnDefinition, Option
+
+VALIDATE = "validate"
+"""The switch among the options of a WITH list that stores a definition without a look at what it leads to."""
+
+
+def is_validated(options: Iterable[Option]) -> bool:
+    """``WITH (…, VALIDATE = false)``: a switch of the statement, not an option of the object."""
+    for option in options:
+        if option.key == VALIDATE:
+            text = option_text(option.value).lower()
+            if text not in ("true", "false"):
+                raise SqlError(INVALID_PROPERTY, "VALIDATE takes true or false", span=option.value.span)
+            return text == "true"
+    return True
+
+
+def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
+    """A WITH list as it is stored."""
+    return tuple(option for option in options if option.key != VALIDATE)
+
+
+def require_columns(
+    kind: str,
+    options: PlannedOptions,
+    columns: Iterable[ColumnDefinition],
+    name: str,
+    span: Span,
+    *,
+    is_stored: bool = False,
+) -> Asking[None]:
+    """Raises SqlError where the upstream lacks a declared column, or its values are of another type.
+
+    Of a definition ``is_stored`` the types are let be: values may fit all the same, and have so far.
+    """
+    if not isinstance(connector(kind), ColumnReader):
+        return
+    declared = [column for column in columns if column.generated is None]
+    wanted = {field_of(column): spark_type(column.data_type) for column in declared}
+    for misfit in (yield from column_misfits(kind, options, wanted)):
+        if is_stored and not misfit.is_missing:
+            return
+        column = next(column for column in declared if field_of(column) == misfit.column)
+        raise SqlError(
+            UNDEFINED_COLUMN if misfit.is_missing else INVALID_DEFINITION,
+            f'column "{column.name}" of table "{name}" cannot be read: {misfit.message}',
+            span=span if is_stored else column.span,
+            hint=misfit.hint,
+        )

@@ -1,0 +1,155 @@
+"""Checks FORMAT … ENCODE … of a source or table: that the pair is read, that every option is heeded, and its key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.formats import SPECS, find_encode_fault, instead_of
+from rw_sql.connectors.spec import check_format
+from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, NOT_SUPPORTED, SqlError
+from rw_sql.model.definitions import connector_of, encode_options, has_changes, include_name, primary_key
+from rw_sql.syntax.statements import SecretValue
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.syntax.statements import CreateSource, FormatEncode
+
+
+_KEY_ENCODES = ("JSON", "TEXT", "BYTES")
+
+
+def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
+    """Whether the connector's records can be read so, and every option is heeded. Raises SqlError at the first misfit.
+
+    A source whose records change rows is a table's: it names the table's primary key, and is read by it.
+    """
+    clause = statement.format
+    if clause is None:
+        if "NATIVE" not in spec.formats:
+            raise SqlError(
+                INVALID_DEFINITION,
+                "a source of this connector needs FORMAT and ENCODE",
+                span=statement.name.span,
+                hint="end the statement with FORMAT PLAIN ENCODE JSON",
+            )
+        return
+    instead = instead_of(clause.format, clause.encode)
+    check_format(spec, clause.format, clause.encode, clause.span, hint=instead)
+    if (clause.format, clause.encode) not in SPECS:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"FORMAT {clause.format} ENCODE {clause.encode} is not supported",
+            span=clause.span,
+            hint=instead or "use FORMAT PLAIN with ENCODE JSON, CSV or BYTES",
+        )
+    for option in clause.options:
+        if isinstance(option.value, SecretValue):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{option.key}" cannot be a secret',
+                span=option.value.span,
+                hint=f"give its value: {option.key} = '…'",
+            )
+    fault = find_encode_fault(
+        clause.format, clause.encode, encode_options(statement), has_header_lines="file" in spec.include
+    )
+    if fault is not None:
+        span = next(option.span for option in clause.options if option.key == fault.key)
+        raise SqlError(INVALID_DEFINITION, fault.message, span=span, hint=fault.hint)
+    if has_changes(statement):
+        _check_key(statement, clause)
+
+
+def require_rows(statement: CreateSource) -> None:
+    """Raises SqlError for CREATE SOURCE of records that say what became of rows: only a table can follow that."""
+    if statement.format is not None and has_changes(statement):
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"can't CREATE SOURCE with FORMAT {statement.format.format}",
+            span=statement.format.span,
+            hint="use CREATE TABLE instead, with a PRIMARY KEY",
+        )
+
+
+def _check_key(statement: CreateSource, clause: FormatEncode) -> None:
+    key = primary_key(statement)
+    connector_name = connector_of(statement) or ""
+    included = tuple(include_name(connector_name, column) for column in statement.include)
+    if clause.format == "UPSERT":
+        _check_upsert_key(statement, clause, key)
+    elif included:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"FORMAT {clause.format} forbids additional columns, but got {', '.join(included)}",
+            span=statement.include[0].span,
+            hint="leave INCLUDE out: one record may change several rows",
+        )
+    elif not key:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"primary key must be specified when creating source with FORMAT {clause.format} ENCODE {clause.encode}",
+            span=clause.span,
+            hint="add PRIMARY KEY (column) to the columns",
+        )
+    declared = [*(column.name for column in statement.columns), *included]
+    for name in key:
+        if name not in declared:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'column "{name}" of the primary key is not in the records: FORMAT {clause.format} deletes by it',
+                span=clause.span,
+                hint="make columns of the records the primary key",
+            )
+
+
+def _check_upsert_key(statement: CreateSource, clause: FormatEncode, key: tuple[str, ...]) -> None:
+    connector_name = connector_of(statement) or ""
+    record_key = next((include_name(connector_name, c) for c in statement.include if c.kind == "key"), None)
+    if record_key is not None and key != (record_key,):
+        message = (
+            f'only "{record_key}" can be used as primary key'
+            if key
+            else f"primary key must be specified to {record_key}"
+        )
+        raise SqlError(
+            INVALID_DEFINITION,
+            message,
+            span=clause.span,
+            hint=f"PRIMARY KEY ({record_key}) is the record's key as it is; without INCLUDE key, PRIMARY KEY names "
+            "columns of the JSON object that the key is",
+        )
+    if not key:
+        raise SqlError(
+            INVALID_DEFINITION,
+            "INCLUDE KEY clause not set",
+            span=clause.span,
+            hint="add INCLUDE key AS k and PRIMARY KEY (k), or a PRIMARY KEY of the columns of the JSON object that "
+            "the record's key is; KEY ENCODE TEXT reads a key of plain text",
+        )
+    _check_key_encode(statement, clause, key, record_key)
+
+
+def _check_key_encode(
+    statement: CreateSource, clause: FormatEncode, key: tuple[str, ...], record_key: str | None
+) -> None:
+    """Whether the records' keys can be read as KEY ENCODE says. JSON is what they are without it."""
+    encode = clause.key_encode
+    if encode is None:
+        return
+    kind = next((column.data_type.name for column in statement.columns if key == (column.name,)), None)
+    message = hint = None
+    if encode not in _KEY_ENCODES:
+        message = f"KEY ENCODE {encode} is not supported"
+        hint = f"records' keys are read as {', '.join(_KEY_ENCODES)}"
+    elif record_key is not None:
+        if encode != "BYTES":
+            message = f'KEY ENCODE {encode} does not fit "{record_key}", which INCLUDE key fills with the key\'s bytes'
+            hint = "leave INCLUDE key out and make a column of your own the PRIMARY KEY, or leave KEY ENCODE out"
+    elif encode != "JSON" and len(key) > 1:
+        message = f"KEY ENCODE {encode} needs a primary key of one column, but got {', '.join(key)}"
+        hint = "KEY ENCODE JSON reads an object of several columns"
+    elif (encode == "BYTES") != (kind == "BYTEA") and encode != "JSON":
+        message = f'KEY ENCODE {encode} does not fit column "{key[0]}" of type {kind}'
+        hint = "TEXT is for columns of any type but BYTEA, BYTES for BYTEA alone"
+    if message is not None:
+        raise SqlError(INVALID_DEFINITION, message, span=clause.span, hint=hint)

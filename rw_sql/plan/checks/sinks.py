@@ -1,0 +1,300 @@
+"""Checks a sink's definition before anything is asked of its target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import sink_connector
+from rw_sql.connectors.sink import APPEND_ONLY, DEBEZIUM, UPSERT, SinkShape
+from rw_sql.connectors.spec import check_format
+from rw_sql.errors import (
+    INVALID_DEFINITION,
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    NOT_SUPPORTED,
+    SINK_CANNOT_FOLLOW,
+    UNDEFINED_COLUMN,
+    SqlError,
+    near_names,
+)
+from rw_sql.model.definitions import connector_of, option_text
+from rw_sql.model.options import check_options, connection_of, plan_options, visible
+from rw_sql.plan.checks.sources import require_secret
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import DeltaTableRecord, SinkRecord
+    from rw_sql.syntax.statements import CreateSink, FormatEncode, Option
+
+_TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
+_CSV_OPTIONS = ("without_header", "delimiter")
+_FORCE = "force_append_only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkInput:
+    """What a sink reads: the ids, a query over them (empty: the one input as it is), the schema as Spark's JSON.
+
+    ``keys`` are the columns that its rows are replaced by; none where they are only appended. ``has_before``: its
+    changes come with the row as it was. ``is_ordered``: of two rows with the same key it is known which came last.
+    ``is_changing``: rows are replaced and deleted, and no columns are known to identify them. ``new`` are the user's
+    own tables that come into the catalog with the sink.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    schema: str
+    query: str = ""
+    keys: tuple[str, ...] = ()
+    has_before: bool = False
+    is_ordered: bool = True
+    is_changing: bool = False
+    new: tuple[DeltaTableRecord, ...] = ()
+
+
+def shape_of(sink: SinkRecord, encode_options: tuple[tuple[str, str], ...] = ()) -> SinkShape:
+    """The shape of a sink of the catalog."""
+    return SinkShape(
+        name=sink.name,
+        type=sink.type,
+        schema=sink.schema,
+        encode=sink.encode,
+        keys=sink.keys,
+        encode_options=encode_options,
+    )
+
+
+def encode_options(statement: CreateSink) -> tuple[tuple[str, str], ...]:
+    """The options of ENCODE that say how rows are written."""
+    given = statement.format.options if statement.format else ()
+    return tuple((option.key, option_text(option.value)) for option in given if option.key != _FORCE)
+
+
+def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
+    """The connector's name, once the WITH list fits it and itself. Raises SqlError at the first misfit."""
+    _check_supported(statement)
+    name = connector_of(statement)
+    if name is None:
+        missing = "sink properties not provided" if not statement.options else "missing field 'connector'"
+        raise SqlError(MISSING_PROPERTY, missing, span=statement.name.span, hint="WITH (connector = 'kafka', …)")
+    named = next(option.value.span for option in statement.options if option.key == "connector")
+    kind = sink_connector(name, named)
+    connection = connection_of(snapshot, statement.options)
+    wanted = kind.spec.connection_kind or name
+    if connection is not None and connection.connector != wanted:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{wanted}'",
+            span=statement.name.span,
+            hint="SHOW CONNECTIONS lists all with their types",
+        )
+    options = visible(plan_options(snapshot, statement))
+    given_type = _given(statement, "type")
+    if given_type is not None:
+        options["type"] = option_text(given_type.value)
+    require_secret(statement.options, kind.spec)
+    check_options(kind, options, statement.options, statement.name.span)
+    return name
+
+
+def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> tuple[str, SinkShape]:
+    """The connector's name and the shape of what is written, once all of the statement fits. Raises SqlError."""
+    name = check_sink_options(snapshot, statement)
+    kind = sink_connector(name)
+    type_, span = _type(statement, kind.spec)
+    is_forced = _is_forced(statement)
+    if is_forced and type_ != APPEND_ONLY:
+        wanted = "FORMAT PLAIN" if statement.format else "type = 'append-only'"
+        raise SqlError(
+            INVALID_DEFINITION, f"cannot force the sink to be append-only without {wanted}", span=span, hint=wanted
+        )
+    shape = SinkShape(
+        name=statement.name.last,
+        type=type_,
+        schema=given.schema,
+        encode=statement.format.encode if statement.format else ("JSON" if kind.spec.formats else None),
+        encode_options=encode_options(statement),
+    )
+    _require_followed(statement, given, type_, span, is_forced=is_forced)
+    keys = _keys(statement, given, shape, kind.spec, is_forced=is_forced)
+    shape = SinkShape(
+        name=shape.name,
+        type=type_,
+        schema=given.schema,
+        encode=shape.encode,
+        keys=keys,
+        encode_options=shape.encode_options,
+        deletes=not given.query and (bool(given.keys) or given.is_changing),
+    )
+    try:
+        kind.check_shape(visible(plan_options(snapshot, statement)), shape)
+    except SqlError as error:
+        error.span = error.span or statement.name.span
+        raise
+    return name, shape
+
+
+def _check_supported(statement: CreateSink) -> None:
+    """Raises SqlError NOT_SUPPORTED for what is understood but cannot be run yet, with what to do instead."""
+    refused = (
+        (statement.into is not None, "INTO", "write to a target with WITH (connector = …)"),
+        (
+            statement.is_emit_on_window_close and statement.query is None,
+            "EMIT ON WINDOW CLOSE with FROM",
+            "say it of a query: CREATE SINK … AS SELECT … EMIT ON WINDOW CLOSE",
+        ),
+    )
+    for is_there, what, instead in refused:
+        if is_there:
+            raise SqlError(
+                NOT_SUPPORTED, f"{what} is not supported yet in CREATE SINK", span=statement.name.span, hint=instead
+            )
+
+
+def _given(statement: CreateSink, key: str) -> Option | None:
+    return next((option for option in statement.options if option.key == key), None)
+
+
+def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
+    """The sink's type and where it is said."""
+    clause, option = statement.format, _given(statement, "type")
+    said = option_text(option.value).strip().lower() if option is not None else None
+    span = option.value.span if option is not None else statement.name.span
+    if clause is None:
+        default = spec.options["type"].default if "type" in spec.options else APPEND_ONLY
+        if spec.formats and said is None:
+            example = next(iter(spec.formats.items()))
+            raise SqlError(
+                INVALID_DEFINITION,
+                "a sink of this connector needs FORMAT and ENCODE",
+                span=statement.name.span,
+                hint=f"end the statement with FORMAT {example[0]} ENCODE {example[1][0]}",
+            )
+        if said is None and default is None:
+            raise SqlError(
+                MISSING_PROPERTY,
+                'missing property "type"',
+                span=statement.name.span,
+                hint="add type = 'upsert' (with primary_key) or type = 'append-only' to WITH",
+            )
+        return said or default or APPEND_ONLY, span
+    if not spec.formats:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'connector "{spec.name}" takes no FORMAT',
+            span=clause.span,
+            hint="leave FORMAT … ENCODE … out; type = 'append-only' or 'upsert' says what becomes of rows",
+        )
+    check_format(spec, clause.format, clause.encode, clause.span)
+    _check_encode(clause)
+    wanted = _TYPES[clause.format]
+    if said is not None and said != wanted:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"type = '{said}' contradicts FORMAT {clause.format}",
+            span=span,
+            hint=f"leave type out, or say type = '{wanted}'",
+        )
+    return wanted, clause.span
+
+
+def _check_encode(clause: FormatEncode) -> None:
+    if clause.key_encode not in (None, "JSON"):
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"KEY ENCODE {clause.key_encode} is not supported yet",
+            span=clause.span,
+            hint="leave KEY ENCODE out: keys are JSON",
+        )
+    for option in clause.options:
+        text = option_text(option.value)
+        is_switch = option.key in (_FORCE, "without_header")
+        if option.key == _FORCE or (clause.encode == "CSV" and option.key in _CSV_OPTIONS):
+            if is_switch and text.lower() not in ("true", "false"):
+                raise SqlError(
+                    INVALID_DEFINITION, f"{option.key} must be true or false, not '{text}'", span=option.value.span
+                )
+            if not is_switch and len(text) != 1 and text != "\\t":
+                raise SqlError(
+                    INVALID_DEFINITION, f"delimiter must be one character, not '{text}'", span=option.value.span
+                )
+            continue
+        takes = [_FORCE, *(_CSV_OPTIONS if clause.encode == "CSV" else ())]
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"ENCODE {clause.encode} does not take {option.key}",
+            span=option.span,
+            hint="it takes " + ", ".join(takes),
+        )
+
+
+def _is_forced(statement: CreateSink) -> bool:
+    options = [*statement.options, *(statement.format.options if statement.format else ())]
+    return any(option.key == _FORCE and option_text(option.value).lower() == "true" for option in options)
+
+
+def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
+    """Whether the target can be kept right under the changes of the input's rows. Raises SINK_CANNOT_FOLLOW."""
+    if not given.keys and not given.is_changing:
+        return
+    if type_ == APPEND_ONLY and not is_forced:
+        where = "the ENCODE options" if statement.format else "WITH"
+        raise SqlError(
+            SINK_CANNOT_FOLLOW,
+            f"the sink cannot be append-only: {given.name} replaces its rows",
+            span=span,
+            hint=f"type = 'upsert' or FORMAT UPSERT follows them; force_append_only = 'true' in {where} writes each "
+            "new state as a row of its own and drops deletions",
+        )
+    if type_ == DEBEZIUM and not given.has_before:
+        raise SqlError(
+            SINK_CANNOT_FOLLOW,
+            "FORMAT DEBEZIUM needs the rows as they were, which this query does not keep",
+            span=span,
+            hint=f"CREATE MATERIALIZED VIEW v AS …; then CREATE SINK {statement.name.last} FROM v",
+        )
+
+
+def _keys(
+    statement: CreateSink, given: SinkInput, shape: SinkShape, spec: ConnectorSpec, *, is_forced: bool
+) -> tuple[str, ...]:
+    option = _given(statement, "primary_key")
+    columns = shape.columns
+    is_keyed = shape.type != APPEND_ONLY
+    if option is None:
+        if is_keyed and not given.keys:
+            raise SqlError(
+                MISSING_PROPERTY,
+                f"no primary key for the {shape.type} sink",
+                span=statement.name.span,
+                hint=f"add primary_key = '{next(iter(columns), 'id')}' to WITH: the columns that identify a row",
+            )
+        return given.keys if is_keyed else ()
+    if not is_keyed and not spec.formats:
+        raise SqlError(
+            INVALID_PROPERTY,
+            "property \"primary_key\" has no meaning with type = 'append-only'",
+            span=option.span,
+            hint="type = 'upsert' replaces rows by their primary key",
+        )
+    keys = tuple(dict.fromkeys(part.strip() for part in option_text(option.value).split(",") if part.strip()))
+    for key in keys:
+        if key not in columns:
+            near = near_names(key, columns)
+            raise SqlError(
+                UNDEFINED_COLUMN,
+                f'column "{key}" of the primary key does not exist',
+                span=option.value.span,
+                hint=f'did you mean "{near[0]}"?' if near else "the sink's columns are " + ", ".join(columns),
+            )
+    if is_keyed and given.keys and set(keys) != set(given.keys):
+        raise SqlError(
+            SINK_CANNOT_FOLLOW,
+            f"the rows of {given.name} are replaced by ({', '.join(given.keys)}), not by ({', '.join(keys)})",
+            span=option.value.span,
+            hint=f"primary_key = '{','.join(given.keys)}', or leave it out",
+        )
+    return keys

@@ -1,0 +1,242 @@
+"""Checks a source's definition before anything is asked of its upstream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.connectors.spec import OptionError, check_include
+from rw_sql.errors import (
+    DUPLICATE_CLAUSE,
+    INVALID_DEFINITION,
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    NOT_SUPPORTED,
+    UNDEFINED_COLUMN,
+    UNSUPPORTED_TYPE,
+    SqlError,
+    near_names,
+)
+from rw_sql.model.definitions import (
+    CHANGE_COLUMN,
+    HIDDEN_COLUMNS,
+    UNCHANGED_COLUMN,
+    connector_of,
+    has_changes,
+    include_name,
+)
+from rw_sql.model.options import check_options, connection_of, plan_options, visible
+from rw_sql.plan.checks.column_names import require_field_names, require_name
+from rw_sql.plan.checks.formats import check_source_format
+from rw_sql.syntax import canonical_type, spark_type
+from rw_sql.syntax.dialect.to_spark import watermark_delay
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.statements import SecretValue
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.metastore import Snapshot
+    from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, Option
+
+
+_FIELD_HINT = "ENCODE BYTES keeps the record, out of which get_json_object in a materialized view takes the field"
+
+
+def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
+    """The connector's name, once columns, options and formats fit together. Raises SqlError at the first misfit."""
+    _check_supported(statement)
+    name = _connector_name(statement)
+    named = next((option.value.span for option in statement.options if option.key == "connector"), None)
+    kind = connector(name, named or statement.name.span)
+    _check_connection(snapshot, statement, name)
+    options = visible(plan_options(snapshot, statement))
+    require_secret(statement.options, kind.spec)
+    _refuse_secrets(statement.options, kind.spec)
+    check_options(kind, options, statement.options, statement.name.span)
+    check_source_format(kind.spec, statement)
+    _check_columns(statement, name)
+    try:
+        kind.check_columns(options, {column.name: canonical_type(column.data_type) for column in statement.columns})
+    except SqlError as error:
+        key = error.key if isinstance(error, OptionError) else ""
+        spans = {option.key: option.span for option in statement.options}
+        error.span = error.span or spans.get(key, statement.name.span)
+        raise
+    return name
+
+
+def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) -> None:
+    connection = connection_of(snapshot, statement.options)
+    if connection is not None and connection.connector != name:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{name}'",
+            span=statement.name.span,
+            hint="SHOW CONNECTIONS lists all with their types",
+        )
+
+
+def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
+    """An option marked secret takes only a reference: a literal would stand in the catalog for everyone to read."""
+    for option in options:
+        known = spec.option(option.key)
+        if known is not None and known.is_secret and not isinstance(option.value, SecretValue):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{option.key}" takes only a secret, not its value',
+                span=option.value.span,
+                hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
+                hides_literals=True,
+            )
+
+
+def _refuse_secrets(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
+    """A secret goes only to the connector's client: what Spark itself reads would be seen in its plans and logs."""
+    for option in options:
+        known = spec.option(option.key)
+        if known is not None and isinstance(option.value, SecretValue) and not (known.client or known.java):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{option.key}" cannot be a secret',
+                span=option.value.span,
+                hint=f"give its value: {option.key} = '…'",
+            )
+
+
+def _connector_name(statement: CreateSource) -> str:
+    if not statement.options:
+        raise SqlError(
+            MISSING_PROPERTY, "missing WITH clause", span=statement.name.span, hint="WITH (connector = 'kafka', …)"
+        )
+    name = connector_of(statement)
+    if name is None:
+        raise SqlError(
+            MISSING_PROPERTY,
+            "missing field 'connector'",
+            span=statement.options[0].span,
+            hint="WITH (connector = 'kafka', …)",
+        )
+    return name
+
+
+def _check_supported(statement: CreateSource) -> None:
+    """Raises SqlError NOT_SUPPORTED for what is understood but cannot be run yet, with what to do instead."""
+    span = statement.name.span
+    refused = (
+        (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP SOURCE removes the source when you are done"),
+        (statement.wildcard is not None, span, "* among the columns", "list the columns"),
+        (
+            bool(statement.constraints) and not has_changes(statement),
+            span,
+            "PRIMARY KEY of a source",
+            "leave it out: a source only appends",
+        ),
+    )
+    for is_there, place, what, instead in refused:
+        if is_there:
+            raise SqlError(NOT_SUPPORTED, f"{what} is not supported yet in CREATE SOURCE", span=place, hint=instead)
+
+
+def _check_columns(statement: CreateSource, name: str) -> None:
+    if not statement.columns:
+        raise SqlError(
+            INVALID_DEFINITION,
+            "a source needs columns",
+            span=statement.name.span,
+            hint=f"CREATE SOURCE {statement.name.last} (id INT, …) …",
+        )
+    for column in statement.columns:
+        if column.field is not None:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'column "{column.name}": a source calls its columns as the fields of its records are called',
+                span=column.span,
+                hint=f"{quoted(column.field)} AS {quoted(column.name)} in a materialized view; FROM is for a table",
+            )
+        if column.generated or column.default or column.is_primary_key or column.is_not_null:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'column "{column.name}": generated columns, defaults and constraints are not supported yet',
+                span=column.span,
+                hint="compute it in a materialized view",
+            )
+        if column.name.startswith("_rw_"):
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'column "{column.name}" cannot begin with _rw_, which names hidden columns',
+                span=column.span,
+            )
+        require_name(column.name, column.span, hint=_FIELD_HINT)
+        require_field_names(column.name, column.data_type, column.span)
+    for included in statement.include:
+        check_include(connector(name).spec, included.kind, included.span)
+        if included.alias is not None:
+            require_name(included.alias, included.span)
+    if statement.format is not None and statement.format.encode == "BYTES":
+        _check_bytes(statement)
+    places = [(column.name.lower(), column.span) for column in statement.columns]
+    places += [(include_name(name, column).lower(), column.span) for column in statement.include]
+    seen = {column.lower() for column, _ in (*HIDDEN_COLUMNS, CHANGE_COLUMN, UNCHANGED_COLUMN)}
+    for column_name, span in places:
+        if column_name in seen:
+            raise SqlError(DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=span)
+        seen.add(column_name)
+    check_watermarks(statement)
+    for column in statement.columns:
+        refused = " has a type that cannot be stored: INTERVAL" if _holds_interval(column.data_type) else None
+        try:
+            spark_type(column.data_type)
+        except SqlError as error:
+            refused = f": {error.message}"
+        if refused is not None:
+            raise SqlError(
+                UNSUPPORTED_TYPE,
+                f'column "{column.name}"{refused}',
+                span=column.span,
+                hint="declare it CHARACTER VARYING and CAST it in a materialized view",
+            )
+
+
+def check_watermarks(statement: CreateSource | CreateTable) -> None:
+    """Whether Spark can keep the watermarks of a source or table. Raises SqlError."""
+    types = {column.name: column.data_type.name for column in statement.columns}
+    for watermark in statement.watermarks:
+        if watermark.is_with_ttl:
+            raise SqlError(
+                NOT_SUPPORTED,
+                "WATERMARK … WITH TTL is not supported",
+                span=watermark.span,
+                hint="leave WITH TTL out: Spark drops state by the watermark",
+            )
+        if watermark.column not in types:
+            near = near_names(watermark.column, types)
+            raise SqlError(
+                UNDEFINED_COLUMN,
+                f'column "{watermark.column}" of the watermark does not exist',
+                span=watermark.span,
+                hint=f'did you mean "{near[0]}"?' if near else "it must be one of the declared columns",
+            )
+        if types[watermark.column] != "TIMESTAMP WITH TIME ZONE":
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'a watermark needs a point in time, and column "{watermark.column}" is {types[watermark.column]}',
+                span=watermark.span,
+                hint=f"declare it {watermark.column} TIMESTAMPTZ",
+            )
+        watermark_delay(watermark)
+
+
+def _holds_interval(data_type: DataType) -> bool:
+    parts = [data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields)]
+    return data_type.name == "INTERVAL" or any(part is not None and _holds_interval(part) for part in parts)
+
+
+def _check_bytes(statement: CreateSource) -> None:
+    first = statement.columns[0]
+    if len(statement.columns) != 1 or first.data_type.name != "BYTEA":
+        raise SqlError(
+            INVALID_DEFINITION,
+            "ENCODE BYTES only accepts one BYTEA type column",
+            span=first.span,
+            hint=f"CREATE SOURCE {statement.name.last} (data bytea) …",
+        )

@@ -1,0 +1,68 @@
+"""Refusals of Spark's own statements that would change what rw_sql keeps: each names the statement that is right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import DUPLICATE_OBJECT, WRONG_KIND, SqlError
+from rw_sql.model.names import spoken
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.syntax.dialect.spark_changes import Changed
+
+_ROWS = {
+    "materialized_view": "its rows follow from its query",
+    "table": "its rows follow from the records of its upstream",
+    "source": "it holds no rows of its own",
+}
+
+
+def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
+    """The table, source or materialized view that a name means to Spark, which knows no case."""
+    folded = name.casefold()
+    for kind in _ROWS:
+        for record in snapshot.all(kind):
+            if record.name.casefold() == folded:
+                return record
+    return None
+
+
+def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
+    """Why a statement of Spark's must not change an object of ours; None where it may.
+
+    A name that is only a source's is free for a table or view of the user's own.
+    """
+    kind, name = spoken(record.kind), quoted(record.name)
+    words = kind.upper()
+    match change.verb.split()[0]:
+        case "CREATE" | "REPLACE":
+            if record.kind == "source":
+                return None
+            return SqlError(
+                DUPLICATE_OBJECT,
+                f'{kind} "{record.name}" already exists',
+                hint=f"another name, or DROP {words} {name}",
+                span=change.span,
+            )
+        case "DROP":
+            message, hint = f"{change.verb} does not drop it", f"DROP {words} {name}"
+        case "ALTER":
+            message, hint = f"{change.verb} does not alter it", f"ALTER {words} {name} RENAME TO another_name"
+        case "CACHE":
+            message, hint = "what is cached of it would not follow it", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
+        case _:
+            message, hint = f"{_ROWS[record.kind]}: {change.verb} cannot change them", f"SHOW CREATE {words} {name}"
+    return SqlError(WRONG_KIND, f'"{record.name}" is a {kind}: {message}', hint=hint, span=change.span)
+
+
+def catalog_refusal(change: Changed, name: str) -> SqlError:
+    """Why a statement of Spark's must not change what shows rw_sql's own catalog or a source's records."""
+    return SqlError(
+        WRONG_KIND,
+        f"{name} is kept by rw_sql: {change.verb} cannot change it",
+        hint="SHOW SOURCES, SHOW MATERIALIZED VIEWS and SHOW JOBS show what it holds",
+        span=change.span,
+    )

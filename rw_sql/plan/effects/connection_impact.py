@@ -1,0 +1,137 @@
+"""What another connection, or another state of it, does to a source: looked up before anything is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.connection_types import is_of_sources
+from rw_sql.model.definitions import definition_of
+from rw_sql.model.options import shown, source_options
+from rw_sql.plan.checks.columns import require_columns
+from rw_sql.plan.effects.discovery import OK, ORPHAN, UNREACHABLE, identity_status, split_order
+from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.plan.requests.positions import positions
+from rw_sql.plan.requests.upstream import look
+from rw_sql.plan.result.plan import SplitPreview
+from rw_sql.plan.statements.source.source import require_upstream
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.plan.requests.catalog import Asking
+
+Difference = tuple[str, str, str]
+"""A property with its old and its new value, secrets by name; the empty text where it is not set."""
+
+_UNTOLD = "UNKNOWN (the brokers do not tell their cluster)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What becomes of a source or sink. ``doubt`` says why it may be another upstream: then the statement is unsafe."""
+
+    splits: tuple[SplitPreview, ...]
+    doubt: str | None
+
+
+def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, ...]:
+    """The properties whose values differ, those that were there first."""
+    before, after = shown(old), shown(new)
+    return tuple(
+        (key, before.get(key, ""), after.get(key, ""))
+        for key in dict.fromkeys((*before, *after))
+        if before.get(key) != after.get(key)
+    )
+
+
+def spell(key: str, old: str, new: str) -> str:
+    """One difference as an answer says it."""
+    if not new:
+        return f"{key} dropped (was {old})"
+    return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
+
+
+def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
+    """Whether a change of these properties can lead to another upstream: none of the connector's safe list can."""
+    return any((known := spec.option(key)) is None or not known.is_alterable for key, _, _ in changed)
+
+
+def effect_on(
+    moved: Snapshot, source: SourceRecord, span: Span, *, is_validated: bool, may_move: bool
+) -> Asking[Effect]:
+    """Looks at the upstream of a source of the catalog ``moved``. Raises SqlError where that does not do.
+
+    With ``may_move`` an upstream that does not say who it is counts as another one.
+    """
+    options = source_options(moved, source)
+    upstream = yield from look(source.connector, options)
+    if is_validated:
+        require_upstream(upstream, source.name, span)
+        columns = definition_of(source).columns
+        yield from require_columns(source.connector, options, columns, source.name, span, is_stored=True)
+    splits: list[SplitPreview] = []
+    doubts: dict[str, None] = {}
+    for reader in readers_of(moved, source):
+        found = yield from _effect_on_reader(moved, reader, upstream, may_move=may_move)
+        splits += found.splits
+        doubts |= dict.fromkeys(filter(None, (found.doubt,)))
+    return Effect(splits=tuple(splits), doubt="; ".join(doubts) or None)
+
+
+def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, may_move: bool) -> Asking[Effect]:
+    source, view = reader.source, reader.view.name if reader.view is not None else ""
+    stands = yield from positions(source.id, reader.fragment)
+    assigned = sorted(moved.splits(reader.fragment), key=split_order)
+    if not upstream.is_reachable:
+        unseen = f"the upstream does not answer, so nobody can tell whether it is the same: {upstream.error}"
+        rows = [_row(split, stands.states.get(split), None, UNREACHABLE, view) for split in assigned]
+        return Effect(splits=tuple(rows), doubt=unseen if stands.states and may_move else None)
+    rows = []
+    doubts: dict[str, None] = {}
+    for split in assigned:
+        state, seen = stands.states.get(split), upstream.splits.get(split)
+        verdict = "NONE"
+        if seen is None:
+            verdict = ORPHAN
+        elif state is not None and (status := identity_status(state, seen)) != OK:
+            verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
+            if may_move:  # otherwise it stalls already, and this changes nothing about it
+                doubts[f"{status}: it stalls until RESET SOURCE SPLITS {source.name}"] = None
+        elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
+            verdict = _UNTOLD
+            doubts["the brokers do not tell their cluster, so nobody can tell whether it is the same"] = None
+        rows.append(_row(split, state, seen, verdict, view))
+    return Effect(splits=tuple(rows), doubt="; ".join(doubts) or None)
+
+
+def another_target(kind: str, old: PlannedOptions, new: PlannedOptions) -> Asking[str | None]:
+    """Why a sink whose connection of that type changes so may write somewhere else from now on; None if it does not."""
+    if not is_of_sources(kind):
+        return "what it wrote stays where it was, and nobody can tell whether that is the same store"
+    then = yield from look(kind, old)
+    now = yield from look(kind, new)
+    if not (then.cluster and now.cluster):
+        return "what it wrote stays where it was, and nobody can tell whether that is the same cluster"
+    return "OTHER_CLUSTER: what it wrote stays where it was" if then.cluster != now.cluster else None
+
+
+def _is_known_to_be_the_same(state: SplitState, seen: UpstreamSplit) -> bool:
+    return bool((state.cluster and seen.cluster) or (state.incarnation and seen.incarnation))
+
+
+def _row(split: str, state: SplitState | None, seen: UpstreamSplit | None, verdict: str, view: str) -> SplitPreview:
+    return SplitPreview(
+        split=split,
+        old=state.offset if state else None,
+        new=state.offset if state and verdict == "NONE" else None,
+        start=seen.start if seen else None,
+        end=seen.end if seen else None,
+        verdict=verdict,
+        reader=view,
+    )

@@ -1,0 +1,78 @@
+"""What a move of positions does to a source's readers: who counts rows twice, and who drops what comes late."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.positions import watermarks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord, TableRecord
+    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.plan.result.plan import SplitPreview
+
+
+def effects_on_dependents(
+    snapshot: Snapshot, reader: Reader, splits: Iterable[SplitPreview]
+) -> Asking[tuple[str, ...]]:
+    """Notices: which views take a repeated row a second time, and which drop rows by their watermark."""
+    dependents = reader.dependents(snapshot)
+    views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
+    rows = list(splits)
+    notices: list[str] = []
+    table = snapshot.table_of(reader.source.id)
+    if table is not None and table.primary_key:
+        # What is above the table sees only what changes in it.
+        if any(row.duplicates for row in rows):
+            notices.append(_taken_again(table))
+    elif any(row.duplicates for row in rows):
+        appending = [view.name for view in views if not view.keys]
+        counting = [view.name for view in views if view.keys]
+        if appending:
+            notices.append(f"rows that are read again stand twice in {', '.join(appending)}")
+        if counting:
+            notices.append(f"rows that are read again are counted twice in {', '.join(counting)}")
+        sinks = [sink.name for sink in dependents if _adds(sink)]
+        if sinks:
+            notices.append(f"rows that are read again go out a second time through {', '.join(sinks)}")
+    if any(_may_be_late(row) for row in rows) and views:
+        marks = yield from watermarks(tuple(view.id for view in views))
+        notices += [
+            f"LATE: rows before {_moment(marks[view.id])} will be dropped by {view.name}"
+            for view in views
+            if view.id in marks
+        ]
+    return tuple(notices)
+
+
+def _taken_again(table: TableRecord) -> str:
+    """What becomes of rows in a keyed table that are read again."""
+    if table.conflict == IGNORE:
+        return f"rows that are read again are left out where table {table.name} has their keys"
+    newer = ", unless their version is older" if table.version_columns else ""
+    what = "the values of" if table.conflict == IF_NOT_NULL else ""
+    words = f"{what} rows that are read again take the place of those of their keys in table {table.name}".strip()
+    return words + newer
+
+
+def _adds(record: ObjectRecord) -> bool:
+    """Whether a dependent is a sink that adds every row it gets, and replaces none."""
+    return isinstance(record, SinkRecord) and record.type == "append-only"
+
+
+def _may_be_late(row: SplitPreview) -> bool:
+    """Whether rows may come that are older than those that came last."""
+    is_back = row.old is not None and row.new is not None and row.new < row.old
+    return (
+        is_back or row.duplicates > 0 or row.verdict.startswith("UNKNOWN") or (row.old is None and row.new is not None)
+    )
+
+
+def _moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -1,0 +1,198 @@
+"""Who reads a source: one shared reader, or each of its views by itself. A statement on it is one on all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SPLITS_UNKNOWN, SqlError
+from rw_sql.metastore.records import (
+    DropObject,
+    ForgetSplitStates,
+    MaterializedViewRecord,
+    PutObject,
+    SourceRecord,
+    UnassignSplits,
+)
+from rw_sql.model.job_specs import fragment_object, holds_of, ingest_fragment, reader_fragment, view_job
+from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.prediction import join_predictions
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, ObjectRecord
+    from rw_sql.plan.requests.catalog import Asking
+
+UNREAD = "no view reads it yet: each begins at scan.startup.mode when it is created"
+"""What is said of a source that is not shared and has no reader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """One running reader of a source. ``fragment`` has its splits and positions, ``job`` runs it.
+
+    ``view`` is the view whose own it is; None of a source's shared one.
+    """
+
+    source: SourceRecord
+    fragment: str
+    job: str
+    view: MaterializedViewRecord | None = None
+
+    @property
+    def label(self) -> str:
+        """How a preview names it: the source, and the view where there may be several."""
+        return f"source {self.source.name}" + (f", read by {self.view.name}" if self.view is not None else "")
+
+    def dependents(self, snapshot: Snapshot) -> tuple[ObjectRecord, ...]:
+        """What gets the rows that it reads, in the order it was created."""
+        if self.view is None:
+            return snapshot.dependents_of(self.source.id)
+        return (self.view, *snapshot.dependents_of(self.view.id))
+
+
+def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
+    """The readers of a source: the shared one, whether it runs or not, or those of views that read it themselves."""
+    if source.is_shared:
+        fragment = ingest_fragment(source.id)
+        return (Reader(source=source, fragment=fragment, job=fragment),)
+    return tuple(
+        Reader(source=source, fragment=reader_fragment(view.id, source.id), job=view_job(view.id), view=view)
+        for view in snapshot.readers_of(source.id)
+        if isinstance(view, MaterializedViewRecord)
+    )
+
+
+def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
+    """The fragment that says where a source stands. Raises SqlError where there is none, or several may differ."""
+    readers = readers_of(snapshot, source)
+    if len(readers) != 1:
+        views = ", ".join(reader.view.name for reader in readers if reader.view is not None)
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f'source "{source.name}" has no position of its own: '
+            + (f"{views} read it, each by itself" if views else "no view reads it yet"),
+            span=span,
+            hint=f"SHOW SOURCE SPLITS {source.name} tells where each stands; name the offsets with VALUES",
+        )
+    return readers[0].fragment
+
+
+def unread(source: SourceRecord) -> Reader:
+    """A reader of no splits, in the place of those that a source that is not shared does not have yet."""
+    fragment = ingest_fragment(source.id)
+    return Reader(source=source, fragment=fragment, job=fragment)
+
+
+def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:
+    """Whether any reader of the source is to run."""
+    return bool(snapshot.readers_of(source.id)) and not holds_of(snapshot, source.id)
+
+
+def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change, ...]:
+    """The changes that take assignments and positions from the readers of dropped objects."""
+    gone = set(dropped)
+    changes: list[Change] = []
+    for fragment in sorted({*snapshot.assigned, *snapshot.stored}):
+        if ":" in fragment and fragment_object(fragment) in gone:
+            changes.append(UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))))
+            changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(snapshot.states(fragment))))
+    return tuple(changes)
+
+
+def for_each_reader(
+    snapshot: Snapshot, source: SourceRecord, lower_one: Callable[[Reader], Asking[Plan]]
+) -> Asking[Plan]:
+    """The plan of a statement on a source: what it comes to for each of its readers, as one operation.
+
+    For a source that is not shared and that no view reads yet, what it comes to without splits.
+    """
+    readers = readers_of(snapshot, source)
+    if source.is_shared:
+        return (yield from lower_one(readers[0]))
+    if not readers:
+        return _without_splits(snapshot, (yield from lower_one(unread(source))))
+    plans: list[Plan] = []
+    for reader in readers:
+        plans.append((yield from lower_one(reader)))
+    return joined(snapshot, readers, plans)
+
+
+def joined(snapshot: Snapshot, readers: tuple[Reader, ...], plans: list[Plan]) -> Plan:
+    """One plan of those of several readers: every change once, every answer under its reader's name."""
+    operations = [plan.operation for plan in plans if plan.operation is not None]
+    changes: list[Change] = []
+    for operation in operations:
+        changes += [change for change in operation.changes if change not in changes]
+    previews = [plan.preview for plan in plans if plan.preview is not None]
+    preview = _in_parts(readers, previews) if len(previews) == len(plans) else None
+    views = tuple(reader.view.id for reader in readers if reader.view is not None)
+    return replace(
+        plans[0],
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=replace(
+            operations[0],
+            objects=tuple(dict.fromkeys(name for operation in operations for name in operation.objects)),
+            changes=tuple(changes),
+            is_unsafe=any(operation.is_unsafe for operation in operations),
+            plan=render_preview(preview) if preview is not None else operations[0].plan,
+            prediction=join_predictions(tuple(operation.prediction for operation in operations)),
+        )
+        if operations
+        else None,
+        changes=_answers(readers, plans),
+        preview=preview,
+        is_unsafe=any(plan.is_unsafe for plan in plans),
+        affected=tuple(dict.fromkeys((*(id_ for plan in plans for id_ in plan.affected), *views))),
+        unallowed=tuple(dict.fromkeys(word for plan in plans for word in plan.unallowed)),
+        fingerprint=";".join(plan.fingerprint for plan in plans),
+    )
+
+
+def _in_parts(readers: tuple[Reader, ...], previews: list[Preview]) -> Preview:
+    if len(previews) == 1:
+        return previews[0]
+    parts = (
+        replace(part, title=reader.label, epoch=None, properties=())
+        for reader, part in zip(readers, previews, strict=True)
+    )
+    return Preview(
+        title=previews[0].title, epoch=previews[0].epoch, properties=previews[0].properties, parts=tuple(parts)
+    )
+
+
+def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ObjectChange, ...]:
+    """What every reader answers once, the rest with the names of the views that it is true of."""
+    said: dict[ObjectChange, list[str]] = {}
+    for reader, plan in zip(readers, plans, strict=True):
+        for row in plan.changes:
+            said.setdefault(row, []).append(reader.view.name if reader.view is not None else "")
+    is_something = any(row.change != "NOTHING" for row in said)
+    return tuple(
+        row if len(views) == len(readers) else replace(row, detail=f"{row.detail} [{', '.join(views)}]".lstrip())
+        for row, views in said.items()
+        if row.change != "NOTHING" or not is_something or len(views) == len(readers)
+    )
+
+
+def _without_splits(snapshot: Snapshot, plan: Plan) -> Plan:
+    operation = plan.operation
+    kept = () if operation is None else tuple(c for c in operation.changes if isinstance(c, PutObject | DropObject))
+    preview = None if plan.preview is None else replace(plan.preview, splits=())
+    if operation is None or not kept:
+        told = ObjectChange(object=plan.changes[0].object, change="NOTHING", detail=UNREAD)
+        changes = plan.changes if plan.changes[0].change == "NOTHING" else (told,)
+        return replace(plan, steps=(), operation=None, changes=changes, preview=preview)
+    return replace(
+        plan,
+        steps=steps_of(snapshot, kept),
+        operation=replace(
+            operation, changes=kept, plan=render_preview(preview) if preview is not None else operation.plan
+        ),
+        preview=preview,
+    )

@@ -1,0 +1,267 @@
+"""What a set of changes does to each source that it touches: what an operator is shown of an undo or a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, SourceRecord
+from rw_sql.model.definitions import definition_of, listed_options
+from rw_sql.model.job_specs import fragment_source, holds_of, named_splits
+from rw_sql.model.names import spoken
+from rw_sql.model.options import connection_options, shown, source_options
+from rw_sql.plan.effects.dependents import effects_on_dependents
+from rw_sql.plan.effects.discovery import OK, preview_splits, split_status
+from rw_sql.plan.effects.per_reader import readers_of, unread
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.positions import positions
+from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.result.plan import ObjectChange, Preview
+from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.connectors.base import Connector, SplitState, Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.effects.per_reader import Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A split that could be read and cannot be any more: its status, and what its upstream holds."""
+
+    split: str
+    offset: int | None
+    status: str
+    bounds: tuple[int, int] | None
+
+    def describe(self) -> str:
+        """As a sentence names it: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
+        at = "" if self.offset is None else f" at {self.offset}"
+        holds = "" if self.bounds is None else f", it holds [{self.bounds[0]}, {self.bounds[1]})"
+        return f"{self.split}{at} ({self.status}{holds})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One reader of a source before and after. ``states`` are its positions after; ``unreadable`` what breaks.
+
+    ``doubt`` says why it cannot be told what the upstream holds.
+    """
+
+    reader: Reader
+    preview: Preview
+    prediction: SourcePrediction
+    states: Mapping[str, SplitState]
+    unreadable: tuple[Unreadable, ...] = ()
+    doubt: str | None = None
+
+    @property
+    def source(self) -> SourceRecord:
+        """The source that is read."""
+        return self.reader.source
+
+
+def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
+    """The sources behind fragments and objects, those that use such an object included; in id order."""
+    found = {fragment_source(fragment) for fragment in fragments}
+    for id_ in ids:
+        record = snapshot.get(id_)
+        if isinstance(record, SourceRecord):
+            found.add(id_)
+        found |= {user.id for user in snapshot.users_of(id_) if isinstance(user, SourceRecord)}
+    return tuple(sorted(id_ for id_ in found if isinstance(snapshot.get(id_), SourceRecord)))
+
+
+def states_after(
+    kind: Connector, then: Snapshot, now: Snapshot, fragment: str, stands: Mapping[str, SplitState]
+) -> dict[str, SplitState]:
+    """Where splits stand in ``then``: as its changes set them, elsewhere where they stand now."""
+    found: dict[str, SplitState] = {}
+    before = now.states(fragment)
+    for split, row in then.states(fragment).items():
+        if row.state == FORGOTTEN:
+            continue
+        if row is not before.get(split):
+            found[split] = kind.decode_state(split, row.state)
+        elif split in stands:
+            found[split] = stands[split]
+    return found
+
+
+def moves_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) -> Asking[list[Move]]:
+    """What becomes of the readers of sources if the catalog goes from ``snapshot`` to ``then``."""
+    moves: list[Move] = []
+    for source_id in source_ids:
+        source, moved = snapshot.get(source_id), then.get(source_id)
+        if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
+            raise LookupError(f"source {source_id} is not in the catalog")
+        for reader in readers_of(snapshot, source) or (unread(source),):
+            moves.append((yield from move_of(snapshot, then, reader, moved)))
+    return moves
+
+
+def predictions(moves: Iterable[Move]) -> str:
+    """The predictions of moves, as they are stored with an operation."""
+    return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
+
+
+def move_of(
+    snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRecord, *, is_taken_back: bool = False
+) -> Asking[Move]:
+    """What becomes of one reader; looks at both the upstreams.
+
+    ``is_taken_back``: its rows go back with the positions, so that nothing is repeated or left out.
+    """
+    source, fragment = reader.source, reader.fragment
+    kind = connector(source.connector)
+    stands = yield from positions(source.id, fragment)
+    states = states_after(kind, then, snapshot, fragment, stands.states)
+    reads = named_splits(snapshot, source, snapshot.splits(fragment))
+    will_read = named_splits(then, moved, then.splits(fragment))
+    options, old_options = source_options(then, moved), source_options(snapshot, source)
+    upstream = yield from look_closely(source.connector, options)
+    left = upstream if options == old_options else (yield from look_closely(source.connector, old_options))
+    target: dict[str, SplitState | None] = dict.fromkeys(set(reads) - set(will_read))
+    target |= {split: states.get(split) for split in will_read}
+    notices = [*_pauses(snapshot, then, source), *_endings(will_read, reads)]
+    doubt = None
+    if not upstream.is_reachable:
+        doubt = f"the upstream of source {source.name} does not answer: {upstream.error}"
+        notices.append(doubt)
+    old, new = dict(listed_options(definition_of(source))), dict(listed_options(definition_of(moved)))
+    rows = preview_splits(kind, upstream, stands, target, left=left if left is not upstream else None)
+    if is_taken_back:
+        rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
+    else:
+        notices += yield from effects_on_dependents(snapshot, reader, rows)
+    preview = Preview(
+        title=reader.label,
+        epoch=snapshot.epoch,
+        dependents=tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot)),
+        properties=tuple(
+            (key, old.get(key, ""), new.get(key, ""))
+            for key in dict.fromkeys((*old, *new))
+            if old.get(key) != new.get(key)
+        ),
+        splits=rows,
+        notices=tuple(notices),
+    )
+    return Move(
+        reader=reader,
+        preview=preview,
+        prediction=predicted(source, stands, preview),
+        states=states,
+        unreadable=_broken(will_read, states, upstream, set(reads), stands.states, left),
+        doubt=doubt,
+    )
+
+
+def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterable[str]:
+    was, is_held = bool(holds_of(snapshot, source.id)), bool(holds_of(then, source.id))
+    if was and not is_held:
+        yield f"source {source.name} is resumed"
+    elif is_held and not was:
+        yield f"source {source.name} is paused"
+
+
+def _endings(will_read: tuple[str, ...], reads: tuple[str, ...]) -> Iterable[str]:
+    gone = sorted(set(reads) - set(will_read))
+    if gone:
+        yield f"no longer read: {', '.join(gone[:8])}" + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
+
+
+def _broken(
+    will_read: tuple[str, ...],
+    states: Mapping[str, SplitState],
+    upstream: Upstream,
+    reads: set[str],
+    stands: Mapping[str, SplitState],
+    left: Upstream,
+) -> tuple[Unreadable, ...]:
+    """The splits that will not be readable although they are now, or are not read now."""
+    if not upstream.is_reachable:
+        return ()
+    broken = []
+    for split in will_read:
+        state, seen = states.get(split), upstream.splits.get(split)
+        status = split_status(state, seen)
+        is_same = split in reads and split_status(stands.get(split), left.splits.get(split)) == status
+        if status == OK or is_same:
+            continue
+        broken.append(
+            Unreadable(
+                split=split,
+                offset=state.offset if state else None,
+                status="GONE" if seen is None else status,
+                bounds=(seen.start, seen.end) if seen else None,
+            )
+        )
+    return tuple(broken)
+
+
+def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:
+    """One preview of several objects; of a single one, that one under this title and its own."""
+    if not parts:
+        return Preview(title=title, notices=notices)
+    if len(parts) == 1:
+        (part,) = parts
+        return replace(part, title=f"{title} of {part.title}", notices=(*part.notices, *notices))
+    return Preview(title=title, parts=parts, notices=notices)
+
+
+def answers_of(move: Move) -> tuple[ObjectChange, ...]:
+    """What a statement says it changed of one source."""
+    name = move.source.name
+    of = f" [{move.reader.view.name}]" if move.reader.view is not None else ""
+    rows = [
+        ObjectChange(object=name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})")
+        for key, old, new in move.preview.properties
+    ]
+    for split in move.preview.splits:
+        if split.old == split.new:
+            continue
+        if split.new is None:
+            rows.append(ObjectChange(object=name, change="FORGOTTEN", detail=f"{split.split}{of}"))
+        else:
+            was = f" (was {split.old})" if split.old is not None else ""
+            rows.append(ObjectChange(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}{of}"))
+    rows += [ObjectChange(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
+    return tuple(rows)
+
+
+def all_answers(moves: Iterable[Move]) -> tuple[ObjectChange, ...]:
+    """What a statement says it changed, each thing once: several readers of one source may say the same."""
+    return tuple(dict.fromkeys(row for move in moves for row in answers_of(move)))
+
+
+def connection_part(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> Preview:
+    """The part of a preview that tells what becomes of a connection."""
+    return Preview(
+        title=f"connection {connection.name}",
+        dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(connection.id)),
+        properties=_connection_changes(snapshot, then, connection),
+    )
+
+
+def _connection_changes(
+    snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord
+) -> tuple[tuple[str, str, str], ...]:
+    now = snapshot.get(connection.id)
+    old = shown(connection_options(snapshot, now)) if isinstance(now, ConnectionRecord) else {}
+    new = shown(connection_options(then, connection))
+    return tuple(
+        (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
+    )
+
+
+def connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ObjectChange, ...]:
+    """What a statement says it changed of a connection."""
+    return tuple(
+        ObjectChange(
+            object=connection.name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})"
+        )
+        for key, old, new in _connection_changes(snapshot, then, connection)
+    )

@@ -1,0 +1,7 @@
+"""The queries of views and sinks: what they read, how their tables are maintained, which offsets they filter by.
+
+
+Imports: ``checks``, ``requests``, ``model``, and ``syntax.query``, which reads the queries' trees.
+Imported by: ``statements``, ``runtime``.
+Begin with ``view_query``.
+"""

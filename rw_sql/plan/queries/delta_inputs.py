@@ -1,0 +1,109 @@
+"""Delta tables of the user's own as what a view or sink reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import DeltaTableRecord
+from rw_sql.model.names import find_relation
+from rw_sql.plan.requests.tables import look_at_table
+from rw_sql.syntax.query.tables_read import replaced_tables, table_places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests.catalog import Asking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaInputs:
+    """A query with names that its tables can have as views of a Spark session, and the records of these tables.
+
+    ``new`` are those of them that the catalog does not have yet.
+    """
+
+    text: str
+    records: tuple[DeltaTableRecord, ...]
+    new: tuple[DeltaTableRecord, ...]
+
+
+def delta_inputs(snapshot: Snapshot, text: str) -> Asking[DeltaInputs]:
+    """The Delta tables that a query reads; what is no Delta table of the user's stays as it is written."""
+    found: dict[str, DeltaTableRecord] = {}
+    new: dict[str, DeltaTableRecord] = {}
+    for place in table_places(text):
+        if place.written in found:
+            continue
+        record, is_new = yield from delta_table(snapshot, place.written, place.name, tuple(new.values()))
+        if record is not None:
+            found[place.written] = record
+            if is_new:
+                new[record.path] = record
+    names = {written: record.name for written, record in found.items()}
+    return DeltaInputs(
+        text=replaced_tables(text, names), records=tuple(dict.fromkeys(found.values())), new=tuple(new.values())
+    )
+
+
+def delta_table(
+    snapshot: Snapshot, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
+) -> Asking[tuple[DeltaTableRecord | None, bool]]:
+    """The record of a table as a statement writes it, and whether the catalog does not have it yet.
+
+    None where that is no Delta table. ``others`` are records that come into the catalog with this one.
+    """
+    look = yield from look_at_table(written)
+    if not look.path:
+        return None, False
+    known = (*snapshot.all("delta_table"), *others)
+    for record in known:
+        if (record.path, record.schema, record.has_change_feed) == (look.path, look.schema, look.has_change_feed):
+            return record, False
+    made = DeltaTableRecord(
+        id=snapshot.next_id + len(others),
+        name=_free_name(snapshot, name, {record.name for record in known}),
+        written=written,
+        path=look.path,
+        schema=look.schema,
+        has_change_feed=look.has_change_feed,
+    )
+    return made, True
+
+
+def _free_name(snapshot: Snapshot, name: str, taken: set[str]) -> str:
+    """A name that neither an object of ours nor another table has."""
+    plain = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name.lower()).strip("_")
+    plain = plain if plain and not plain[0].isdigit() else f"table_{plain}"
+    number, free = 1, plain
+    while free in taken or find_relation(snapshot, free) is not None:
+        number += 1
+        free = f"{plain}_{number}"
+    return free
+
+
+def feed_property(written: str) -> str:
+    """The statement that lets a table keep the changes of its rows from then on."""
+    return f"ALTER TABLE {written} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+
+
+def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
+    """What is said of the inputs that stop their reader as soon as rows are updated or deleted."""
+    tables = (snapshot.get(id_) for id_ in inputs)
+    return tuple(
+        f"UPDATE and DELETE on {table.written} will stop it, since that keeps no changes: "
+        f"{feed_property(table.written)} first, and create this after it"
+        for table in tables
+        if isinstance(table, DeltaTableRecord) and not table.has_change_feed
+    )
+
+
+def left_unread(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[int, ...]:
+    """The user's own tables that nothing reads any more once these objects are dropped; the catalog forgets them."""
+    gone = set(dropped)
+    return tuple(
+        table.id
+        for table in snapshot.all("delta_table")
+        if table.id not in gone and all(reader.id in gone for reader in snapshot.readers_of(table.id))
+    )

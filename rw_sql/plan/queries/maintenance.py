@@ -1,0 +1,291 @@
+"""How a view is kept up to date: decided by what its query does and by how the rows of its inputs change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import (
+    CHANGES,
+    DIFF,
+    KEYS,
+    SIGNED,
+    UPSERT,
+    Maintenance,
+    MaterializedViewRecord,
+    SourceRecord,
+)
+from rw_sql.model.names import spoken
+from rw_sql.model.relations import (
+    changes_rows,
+    hidden_columns,
+    nullable_fields,
+    nullable_schema,
+    relation_of,
+    schema_columns,
+)
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.queries import UPSERT as AS_UPSERT
+from rw_sql.plan.requests.queries import WHOLE, QueryAnalysis, Relation, analysis
+from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
+from rw_sql.syntax.query.signed_aggregates import SIGN
+from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.syntax.query.maintained_form import Form, ViewQuery
+
+_PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
+"""What Spark's plan of filters and projections of one relation is made of."""
+
+_ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string","nullable":true,"metadata":{}}]}'
+
+
+_WHOLE_BECAUSE = {
+    ROWS: "it makes several rows of one, or reads several tables",
+    GROUPS: "it aggregates what another query gives, or a join",
+    ONE_ROW: "each row of its inputs is in its one row",
+    DISTINCT: "it is a DISTINCT within another query",
+    JOIN: "it joins more than two views, or not on equal columns",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintained:
+    """A view's schema, its keys and how it is maintained; or why it cannot be: ``refused``.
+
+    ``notice`` is the notice that CREATE returns.
+    """
+
+    schema: str = ""
+    keys: tuple[str, ...] = ()
+    maintenance: Maintenance = field(default_factory=Maintenance)
+    refused: QueryAnalysis | None = None
+    notice: str = ""
+
+
+def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Asking[Maintained]:
+    """The first strategy in this order that gives what a batch query would: what Spark keeps up to date by itself, what
+    follows the changes of the inputs, what computes the touched part again, what computes all of it again."""
+    relations = tuple(relation_of(record) for record in inputs)
+    changing = tuple(record for record in inputs if changes_rows(record))
+    streamed: QueryAnalysis | None = None
+    if not changing:
+        streamed = yield from analysis(text, relations, closes_windows=closes_windows)
+        if streamed.refusal is None:
+            if streamed.varies is not None and (streamed.keys or streamed.varies_in or closes_windows):
+                return Maintained(refused=_varying(streamed.varies))
+            return _streamed(streamed, closes_windows=closes_windows)
+    if closes_windows:
+        return Maintained(
+            refused=streamed
+            or QueryAnalysis(
+                refusal=f'EMIT ON WINDOW CLOSE over {spoken(changing[0].kind)} "{changing[0].name}", which replaces '
+                "its rows: a window of it is never closed",
+                hint="leave it out, or read the view's source",
+            )
+        )
+    query = read_view_query(text)
+    whole = yield from analysis(text, relations, form=WHOLE, same_as=query.text)
+    if whole.refusal is not None:
+        return Maintained(refused=streamed or whole)
+    if not whole.is_same:
+        query = NOT_TAKEN_APART
+    found: Maintained | None = None
+    if not changing:
+        found = yield from _upserted(query, whole, relations)
+        sources = [record.name for record in inputs if isinstance(record, SourceRecord)]
+        if found is None and sources and streamed is not None:
+            return Maintained(refused=_needs_rows(streamed, query, sources))
+    elif len(inputs) == 1:
+        found = yield from _following(query, whole, changing[0], relations[0])
+    if found is not None and whole.varies is not None:
+        return Maintained(refused=_varying(whole.varies))
+    if found is None and whole.varies is not None:
+        return Maintained(
+            refused=QueryAnalysis(
+                refusal=f"the query has {whole.varies}, and has to be computed again as its inputs change",
+                hint="leave it out: what is computed again must be the same again",
+            )
+        )
+    if found is None:
+        found = yield from _touched(query, whole, relations)
+    return found if found is not None else _compared(query, whole)
+
+
+def _varying(varies: str) -> QueryAnalysis:
+    """A view's rows change where rows of its inputs do, and at no other time."""
+    return QueryAnalysis(
+        refusal=f"the query has {varies}, whose value changes by itself: rows would stay as they once came out",
+        hint="leave it out and filter where you read the view; or use a time of the records: INCLUDE timestamp",
+    )
+
+
+def kept_as(view: MaterializedViewRecord) -> str:
+    """What the rows of a view are, in a few words."""
+    if not view.keys:
+        return "append-only"
+    if view.maintenance.is_one_row:
+        return "one row"
+    if visible_keys(view) == view.keys:
+        return f"one row per ({', '.join(view.keys)})"
+    return "recomputed as its inputs change" if view.maintenance.is_recomputed else "one row per group"
+
+
+def how_maintained(view: MaterializedViewRecord) -> str:
+    """Whether a view is kept up to date by what changed or computed again, and why."""
+    word = "recomputed" if view.maintenance.is_recomputed else "incremental"
+    reason = view.maintenance.reason or ("rows are replaced by their keys" if view.keys else "rows are only appended")
+    return f"{word}: {reason}"
+
+
+def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
+    """Those of the columns that rows are replaced by which queries see."""
+    return tuple(key for key in view.keys if not key.startswith((KEY, ROW)))
+
+
+def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
+    if closes_windows:
+        reason = "a window's rows are appended when the watermark has passed its end"
+    elif found.keys:
+        reason = f"the groups are kept, and rows replaced by ({', '.join(found.keys)})"
+    else:
+        reason = "rows are only appended"
+    notice = ""
+    if found.varies is not None:
+        notice = (
+            f"the query has {found.varies}: each row keeps what it gave when the row was read, a rebuild gives another"
+        )
+    return Maintained(schema=found.schema, keys=found.keys, maintenance=Maintenance(reason=reason), notice=notice)
+
+
+def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
+    """A source's log is not kept for ever: what is computed again needs a table that is."""
+    name = sources[0]
+    why = f": {query.why}" if query.why else ""
+    if "session_window" in query.text.lower():
+        return replace(streamed, hint="sessions grow together: EMIT ON WINDOW CLOSE gives each once it has ended")
+    return QueryAnalysis(
+        refusal=f"the query cannot be kept up to date over a source{why or ': ' + (streamed.refusal or '')}",
+        hint=f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}, and query {name}_rows: "
+        "over a view it is computed again as rows come",
+    )
+
+
+def _upserted(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]) -> Asking[Maintained | None]:
+    form = query.upserted()
+    if form is None:
+        return None
+    found = yield from analysis(form.text, relations, form=AS_UPSERT)
+    what = "one row is" if query.kind == ONE_ROW else "the groups are"
+    maintenance = Maintenance(
+        strategy=UPSERT,
+        reason=f"{what} kept, and replaced as rows come",
+        query=form.text,
+        is_one_row=query.kind == ONE_ROW,
+    )
+    return _fitted(form, found, whole, maintenance)
+
+
+def _following(
+    query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
+) -> Asking[Maintained | None]:
+    """Over the changes of the rows of one view or table. Without keys nobody knows which rows a change is of."""
+    if query.kind == ROWS and whole.operators <= _PICKING:
+        if not isinstance(view, MaterializedViewRecord):
+            return None
+        form = query.with_keys(view.keys)
+        if form is None:
+            return None
+        wider = replace(relation, columns=(*relation.columns, *hidden_columns(view)))
+        found = yield from analysis(form.text, (wider,), form=WHOLE)
+        maintenance = Maintenance(
+            strategy=CHANGES,
+            reason=f"the changed rows of {view.name} are filtered and projected again, and replaced by its keys",
+            query=form.text,
+        )
+        return _fitted(form, found, whole, maintenance)
+    arguments = query.signed_arguments()
+    if arguments is None:
+        return None
+    types: dict[str, str] = {}
+    if arguments:
+        probe = yield from analysis(query.probe(arguments), (relation,), form=WHOLE)
+        if probe.refusal is not None:
+            return None
+        types = dict(zip(arguments, (kind for _, kind in schema_columns(probe.schema)), strict=True))
+    form = query.signed(types)
+    if form is None:
+        return None
+    found = yield from analysis(
+        form.text, (replace(relation, columns=(*relation.columns, (SIGN, "BIGINT"))),), form=AS_UPSERT
+    )
+    maintenance = Maintenance(
+        strategy=SIGNED,
+        reason=f"counts and sums follow the changes of {view.name}: what left is subtracted",
+        query=form.text,
+        is_one_row=query.kind == ONE_ROW,
+    )
+    return _fitted(form, found, whole, maintenance)
+
+
+def _touched(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]) -> Asking[Maintained | None]:
+    """What changed rows touch is computed again."""
+    if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
+        names = tuple(name for name, _ in schema_columns(whole.schema))
+        reason = "each row that a changed one gives is looked for again: one that nothing gives any more leaves"
+        maintenance = Maintenance(strategy=KEYS, reason=reason, touched=touched, partition=names)
+        return Maintained(schema=nullable_schema(whole.schema), keys=names, maintenance=maintenance)
+    if query.kind == JOIN and len(relations) == 2 and (pair := query.partitioned()) is not None:
+        form, touched = pair
+        found = yield from analysis(form.text, relations, form=WHOLE)
+        maintenance = Maintenance(
+            strategy=KEYS,
+            reason="the rows of each join key that a changed row has are joined again",
+            query=form.text,
+            touched=touched,
+            partition=form.keys,
+        )
+        return _fitted(form, found, whole, maintenance, keys=(ROW,))
+    exposed = query.exposed()
+    if exposed is None or not query.is_direct:
+        return None
+    inner = query.touched_groups(exposed.keys)
+    if inner is None:
+        return None
+    found = yield from analysis(exposed.text, relations, form=WHOLE)
+    reason = "the groups of changed rows are computed again: Spark cannot take a row back from what they hold"
+    maintenance = Maintenance(strategy=KEYS, reason=reason, query=exposed.text, touched=inner, partition=exposed.keys)
+    return _fitted(exposed, found, whole, maintenance)
+
+
+def _compared(query: ViewQuery, whole: QueryAnalysis) -> Maintained:
+    why = query.why or _WHOLE_BECAUSE[query.kind]
+    reason = f"{why}; the whole result is computed again and its changed rows are written"
+    maintenance = Maintenance(strategy=DIFF, reason=reason, hidden=_ROW_COLUMN)
+    return Maintained(schema=nullable_schema(whole.schema), keys=(ROW,), maintenance=maintenance)
+
+
+def _fitted(
+    form: Form,
+    found: QueryAnalysis,
+    whole: QueryAnalysis,
+    maintenance: Maintenance,
+    keys: tuple[str, ...] | None = None,
+) -> Maintained | None:
+    """The view that a form of its query gives; None where Spark refuses that, or its columns are not the query's."""
+    if found.refusal is not None:
+        return None
+    fields = json.loads(found.schema)["fields"]
+    hidden = [field for field in fields if field["name"].startswith(KEY)]
+    visible = [field for field in fields if not field["name"].startswith((KEY, KEEP))]
+    wanted = json.loads(whole.schema)["fields"]
+    if [(f["name"], f["type"]) for f in visible] != [(f["name"], f["type"]) for f in wanted]:
+        return None
+    added = hidden if keys is None else [*hidden, *json.loads(_ROW_COLUMN)["fields"]]
+    return Maintained(
+        schema=nullable_schema(whole.schema),
+        keys=form.keys if keys is None else keys,
+        maintenance=replace(maintenance, hidden=nullable_fields(added) if added else ""),
+    )

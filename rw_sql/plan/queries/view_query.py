@@ -1,0 +1,189 @@
+"""The query of a view or sink: what it reads, and what Spark makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
+from rw_sql.model.names import find_relation, spark_query, spoken
+from rw_sql.model.relations import changes_rows, relation_of, schema_columns
+from rw_sql.plan.checks.column_names import misnamed_field
+from rw_sql.plan.queries.delta_inputs import delta_inputs
+from rw_sql.plan.queries.maintenance import Maintained, decide
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.queries import WHOLE, analysis
+from rw_sql.syntax.dialect.to_spark import to_spark
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.query.maintained_form import renamed_columns
+from rw_sql.syntax.query.tables_read import output_names, table_names
+
+if TYPE_CHECKING:
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.syntax.statements import Query
+
+_NOT_IN_NAMES = frozenset(",;{}()\n\t=")
+"""What expressions without a name have in the name that Spark makes up, and Delta Lake takes in no column name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedQuery:
+    """A query as Spark runs it, the ids of what it reads, its schema as Spark's JSON, and the columns a row is replaced
+    by (none: rows are appended). ``maintenance`` and ``notice`` are a view's. ``new`` are the user's own tables that it
+    reads and that come into the catalog with it."""
+
+    text: str
+    inputs: tuple[int, ...]
+    schema: str
+    keys: tuple[str, ...]
+    maintenance: Maintenance = field(default_factory=Maintenance)
+    new: tuple[DeltaTableRecord, ...] = ()
+    notice: str = ""
+
+
+def require_log(source: SourceRecord, span: Span) -> None:
+    """Raises SqlError where a sink would read a source that is not shared: nothing would keep what it has sent."""
+    if not source.is_shared:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'source "{source.name}" is not shared: only views read it, each by itself',
+            span=span,
+            hint=f"CREATE MATERIALIZED VIEW v AS SELECT * FROM {source.name}, and the sink FROM v",
+        )
+
+
+def plan_query(
+    snapshot: Snapshot, query: Query, what: str, dialect: str, *, closes_windows: bool, columns: tuple[str, ...] = ()
+) -> Asking[PlannedQuery]:
+    """The query of ``what`` (a kind and a name, as messages say it), checked, with ``columns`` as the names of its own
+    where they are given. Raises SqlError."""
+    if dialect == "risingwave":
+        translated = to_spark(query, is_emit_on_window_close=closes_windows)
+        written, tables = translated.text, translated.tables
+    else:
+        written, tables = query.text, table_names(query.text)
+    read = [find_relation(snapshot, table) for table in tables]
+    records: tuple[ObjectRecord, ...] = tuple(dict.fromkeys(record for record in read if record is not None))
+    new: tuple[DeltaTableRecord, ...] = ()
+    text = spark_query(written, [record.name for record in records])
+    if not records:
+        # Beside something of ours they are read as of each batch; by themselves they are what is followed.
+        own = yield from delta_inputs(snapshot, text)
+        text, records, new = own.text, own.records, own.new
+    inputs = tuple(record.id for record in records)
+    if not inputs:
+        raise SqlError(
+            INVALID_QUERY,
+            f"the query of {what} reads no source, table or materialized view, and no Delta table",
+            span=query.span,
+            hint="SHOW SOURCES lists what can be read",
+        )
+    _require_no_hidden(columns, records, query, what)
+    if what.startswith("sink "):
+        _require_appended(records, query)
+        streamed = yield from analysis(
+            text, tuple(relation_of(record) for record in records), closes_windows=closes_windows
+        )
+        found = Maintained(schema=streamed.schema, keys=streamed.keys, refused=streamed if streamed.refusal else None)
+    else:
+        if columns:
+            text = yield from _renamed(text, records, columns, query, what)
+        found = yield from decide(text, records, closes_windows=closes_windows)
+        found = replace(found, maintenance=_with_tables(found.maintenance, tables, records))
+    if found.refused is not None:
+        raise SqlError(INVALID_QUERY, found.refused.refusal or "", hint=found.refused.hint, span=query.span)
+    names = [column for column, _ in schema_columns(found.schema)]
+    unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
+    if unnamed is not None:
+        is_column = any(unnamed == name for record in records for name, _ in relation_of(record).columns)
+        written_column = quoted_for_spark(unnamed) if is_column else unnamed
+        raise SqlError(
+            INVALID_QUERY,
+            f'column "{unnamed}" of {what} needs a name',
+            span=query.span,
+            hint=f"{written_column} AS a_name: "
+            "Delta Lake takes no spaces, brackets, commas, semicolons or = in column names",
+        )
+    wrong = misnamed_field(found.schema)
+    if wrong is not None:
+        name, why = wrong
+        said = f'column "{name}"' if name in names else f'field "{name}" of a column'
+        raise SqlError(
+            INVALID_QUERY, f"{said} of {what} {why}", span=query.span, hint=f"{quoted_for_spark(name)} AS a_name"
+        )
+    twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
+    if twice is not None:
+        raise SqlError(
+            DUPLICATE_OBJECT,
+            f'column "{twice}" occurs more than once in {what}',
+            span=query.span,
+            hint="rename one of them with AS",
+        )
+    return PlannedQuery(
+        text=text,
+        inputs=inputs,
+        schema=found.schema,
+        keys=found.keys,
+        maintenance=found.maintenance,
+        new=new,
+        notice=found.notice,
+    )
+
+
+def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
+    """Raises SqlError where a query calls a column as hidden ones are called; what INCLUDE called so may pass."""
+    given = {name for record in records for name, _ in relation_of(record).columns}
+    for name in columns or output_names(query.text):
+        if name.lower().startswith("_rw_") and name not in given:
+            raise SqlError(
+                INVALID_QUERY,
+                f'column "{name}" of {what} cannot begin with _rw_, which names hidden columns',
+                span=query.span,
+                hint=f"AS {name.lstrip('_')}",
+            )
+
+
+def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
+    """Says also what becomes of the tables that are the user's own."""
+    known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
+    known |= {record.name for record in records}
+    own = [table for table in tables if table not in known]
+    if not own:
+        return maintenance
+    read = f"{', '.join(own)} {'is' if len(own) == 1 else 'are'} read as of each batch"
+    return replace(maintenance, reason=f"{maintenance.reason}; {read}")
+
+
+def _renamed(
+    text: str, records: tuple[ObjectRecord, ...], columns: tuple[str, ...], query: Query, what: str
+) -> Asking[str]:
+    """The query with other names for its columns."""
+    found = yield from analysis(text, tuple(relation_of(record) for record in records), form=WHOLE)
+    if found.refusal is not None:
+        raise SqlError(INVALID_QUERY, found.refusal, hint=found.hint, span=query.span)
+    names = [name for name, _ in schema_columns(found.schema)]
+    if len(names) != len(columns):
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"{what} names {len(columns)} columns, its query has {len(names)}",
+            span=query.span,
+            hint=f"the query's columns are {', '.join(names)}",
+        )
+    return renamed_columns(text, names, columns)
+
+
+def _require_appended(records: tuple[ObjectRecord, ...], query: Query) -> None:
+    for record in records:
+        if isinstance(record, SourceRecord):
+            require_log(record, query.span)
+        if changes_rows(record):
+            named = record.written if isinstance(record, DeltaTableRecord) else f'"{record.name}"'
+            raise SqlError(
+                NOT_SUPPORTED,
+                f"{spoken(record.kind)} {named} replaces its rows; queries of sinks over it are not supported yet",
+                span=query.span,
+                hint=f"FROM {record.name} takes its changes as they are; or make the query a materialized view",
+            )

@@ -1,0 +1,77 @@
+"""Writes a preview as text: what the question, the refusal and EXPLAIN show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.effects.discovery import ORPHAN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.plan.result.plan import Preview, SplitPreview
+
+_MOST_SPLITS = 40
+
+
+def render_preview(preview: Preview) -> str:
+    """The preview as lines of text: title, dependents, properties, the per-split table, notices."""
+    lines = [preview.title]
+    if preview.epoch is not None:
+        lines.append(f"  as of epoch {preview.epoch}")
+    if preview.parts:
+        lines += _properties(preview)
+        lines += [f"  {line}" for part in preview.parts for line in render_preview(part).splitlines()]
+        return "\n".join([*lines, *(f"  note: {notice}" for notice in preview.notices)])
+    heading = "keeps the state of" if preview.is_checkpoint else "dependents"
+    lines.append(f"  {heading}: " + (", ".join(preview.dependents) or "none"))
+    lines += _properties(preview)
+    if preview.splits:
+        lines.append(f"  splits (the next {'position' if preview.is_checkpoint else 'record'} to read):")
+        shown = preview.splits[:_MOST_SPLITS]
+        rows_of_splits = [_split_row(split) for split in shown]
+        header: tuple[str, ...] = ("split", "old", "new", "upstream holds", "verdict")
+        if any(split.reader for split in shown):
+            header = ("reader", *header)
+            rows_of_splits = [(split.reader, *row) for split, row in zip(shown, rows_of_splits, strict=True)]
+        lines += ["    " + line for line in aligned(header, rows_of_splits)]
+        if len(preview.splits) > len(shown):
+            lines.append(f"    … and {len(preview.splits) - len(shown)} more splits")
+        lines.append(f"  in all: {_total(preview.splits)}")
+    lines += [f"  note: {notice}" for notice in preview.notices]
+    return "\n".join(lines)
+
+
+def _properties(preview: Preview) -> list[str]:
+    if not preview.properties:
+        return []
+    rows = [(key, old or "(not set)", new or "(not set)") for key, old, new in preview.properties]
+    return ["  properties:", *("    " + line for line in aligned(("property", "old", "new"), rows))]
+
+
+def _split_row(split: SplitPreview) -> tuple[str, ...]:
+    nowhere = "not there" if split.verdict == ORPHAN else "unknown"
+    holds = f"[{split.start}, {split.end})" if split.start is not None else nowhere
+    return (split.split, _number(split.old), _number(split.new), holds, split.verdict)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _total(splits: Sequence[SplitPreview]) -> str:
+    most = "" if all(split.is_exact for split in splits) else "at most "
+    unknown = sum(s.verdict.startswith("UNKNOWN") for s in splits)
+    parts = [f"DUPLICATES {most}{sum(s.duplicates for s in splits)}", f"GAP {most}{sum(s.gaps for s in splits)}"]
+    if unknown:
+        parts.append(f"UNKNOWN for {unknown} split{'s' if unknown != 1 else ''}")
+    return ", ".join(parts)
+
+
+def aligned(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A table in columns as wide as their widest value; the first line is the header."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    return [
+        "  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, *rows)
+    ]

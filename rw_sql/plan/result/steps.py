@@ -1,0 +1,138 @@
+"""The steps of a plan. EXPLAIN prints them; the store and the reconciler carry them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from rw_sql.metastore.records import (
+    AssignSplits,
+    ConnectionRecord,
+    DropObject,
+    ForgetSplitStates,
+    MaterializedViewRecord,
+    PauseRecord,
+    PutObject,
+    PutSplitStates,
+    RebuildRecord,
+    SecretRecord,
+    SinkRecord,
+    SourceRecord,
+    TableRecord,
+    UnassignSplits,
+)
+from rw_sql.metastore.refresh_records import RefreshRecord
+from rw_sql.metastore.snapshot import effect_of, fold
+from rw_sql.model.job_specs import desired_jobs, fragment_object, fragment_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, ObjectRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step: an imperative word and what it acts on. All ``catalog`` steps are one commit; the others follow it."""
+
+    action: str
+    subject: str
+    detail: str = ""
+    is_catalog: bool = True
+
+    def describe(self) -> str:
+        """The step as EXPLAIN prints it."""
+        return f"{self.action} {self.subject}" + (f": {self.detail}" if self.detail else "")
+
+
+_MOST_NAMED = 8
+
+
+def _few(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(listed[:_MOST_NAMED]) + more
+
+
+def _catalog_step(snapshot: Snapshot, change: Change) -> Step:
+    match change:
+        case PutObject(record=put):
+            action = "AlterObject" if snapshot.get(put.id) else "CreateObject"
+            return Step(action=action, subject=f"{put.kind.replace('_', ' ')} {put.name}")
+        case DropObject(id=id_):
+            dropped = snapshot.get(id_)
+            subject = f"{dropped.kind.replace('_', ' ')} {dropped.name}" if dropped else f"object {id_}"
+            return Step(action="DropObject", subject=subject)
+        case AssignSplits():
+            return Step(action="AssignSplits", subject=change.fragment, detail=_few(change.splits))
+        case UnassignSplits():
+            return Step(action="UnassignSplits", subject=change.fragment, detail=_few(change.splits))
+        case PutSplitStates():
+            return Step(action="WriteSplitStates", subject=change.fragment, detail=_few(change.states))
+        case ForgetSplitStates():
+            return Step(action="ForgetSplitStates", subject=change.fragment, detail=_few(change.splits))
+        case _:
+            assert_never(change)
+
+
+def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None:
+    """The objects whose jobs may change; None where it may be any."""
+    ids: set[int] = set()
+    for change in changes:
+        record: ObjectRecord | None
+        match change:
+            case PutObject(record=put):
+                record = put
+            case DropObject(id=id_):
+                record = snapshot.get(id_)
+            case AssignSplits() | UnassignSplits() | PutSplitStates() | ForgetSplitStates():
+                ids.update((fragment_source(change.fragment), fragment_object(change.fragment)))
+                continue
+            case _:
+                assert_never(change)
+        match record:
+            case PauseRecord(source_id=None):
+                return None
+            case PauseRecord(source_id=int() as source_id):
+                ids.add(source_id)
+            case MaterializedViewRecord(id=id_, inputs=inputs) | SinkRecord(id=id_, inputs=inputs):
+                ids.update(inputs, (id_,))
+                if isinstance(record, TableRecord):  # its columns are seen above it
+                    ids.update(reader.id for reader in snapshot.readers_of(id_))
+            case RebuildRecord(view_id=view_id):
+                ids.add(view_id)
+            case RefreshRecord(table_id=table_id):
+                ids.add(table_id)
+            case ConnectionRecord(id=id_) | SecretRecord(id=id_):
+                ids.update(user.id for user in snapshot.dependents_of(id_))
+            case None:
+                pass
+            case _:
+                ids.add(record.id)
+    # A source that is not shared has no job of its own: its views' are.
+    for id_ in list(ids):
+        source = snapshot.get(id_)
+        if isinstance(source, SourceRecord) and not source.is_shared:
+            ids.update(reader.id for reader in snapshot.readers_of(id_))
+    return ids
+
+
+def after(snapshot: Snapshot, changes: tuple[Change, ...]) -> Snapshot:
+    """The catalog as it would be with ``changes``; nothing is committed."""
+    return fold(snapshot, effect_of(snapshot, snapshot.epoch + 1, "", changes))
+
+
+def steps_of(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Step, ...]:
+    """The catalog steps of ``changes`` and what the reconciler will do to jobs because of them."""
+    catalog = tuple(_catalog_step(snapshot, change) for change in changes)
+    touched = _touched(snapshot, changes)
+    before = desired_jobs(snapshot, touched)
+    wanted = desired_jobs(after(snapshot, changes), touched)
+    jobs = [Step(action="StopJob", subject=job, is_catalog=False) for job in before if job not in wanted]
+    for job, spec in wanted.items():
+        if job not in before:
+            jobs.append(Step(action="StartJob", subject=job, is_catalog=False))
+        elif before[job] != spec:
+            jobs.append(Step(action="RestartJob", subject=job, is_catalog=False))
+    return catalog + tuple(jobs)

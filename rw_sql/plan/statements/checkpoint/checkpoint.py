@@ -1,0 +1,437 @@
+"""Lowers SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS: where a job made without rw_sql stands, and moving it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.checkpoints.checkpoint import Rewrite, changes_of, splits_of
+from rw_sql.checkpoints.offset_log import read_entry
+from rw_sql.checkpoints.positions import FILE, KAFKA, move_delta, move_files, move_kafka, read_position
+from rw_sql.connectors.spec import duration_seconds
+from rw_sql.errors import (
+    CANNOT_MOVE_SOURCE,
+    CANNOT_UNDO_CHECKPOINT,
+    CHECKPOINT_IN_USE,
+    CHECKPOINT_UNFINISHED,
+    INVALID_DEFINITION,
+    INVALID_OPTION,
+    INVALID_SPLIT_STATE,
+    OFFSET_OUT_OF_RANGE,
+    UPSTREAM_MISSING,
+    SqlError,
+)
+from rw_sql.metastore.records import Operation
+from rw_sql.plan.effects.discovery import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
+from rw_sql.plan.requests.checkpoints import find_rewrite, look_at_checkpoint, missing_files
+from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
+from rw_sql.plan.result.plan import ObjectChange, Plan, Preview, SplitPreview, Table
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.statements.checkpoint.context import Target, look_around, require_brokers
+from rw_sql.plan.statements.checkpoint.targets import Moved, read_target, read_written
+from rw_sql.plan.statements.checkpoint.verdicts import previewed, state_notices
+from rw_sql.syntax import render
+
+if TYPE_CHECKING:
+    from rw_sql.checkpoints.checkpoint import Checkpoint
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.statements.checkpoint.context import Ground
+    from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, Statement
+
+KIND = "INJECT CHECKPOINT OFFSETS"
+STOPPED = "the job that runs on this checkpoint is stopped, on every machine"
+_MOST_NAMED = 12
+
+
+def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW CHECKPOINT: where each split stands, and against its upstream where that is named."""
+    ground = yield from look_around(statement, snapshot)
+    checkpoint = ground.checkpoint
+    watermark = _moment(checkpoint.watermark_ms)
+    rows: list[tuple[object, ...]] = []
+    for target in ground.targets():
+        bounds = ground.bounds(target)
+        start, end = bounds or (None, None)
+        lag = None if end is None or target.position is None else max(0, end - target.position)
+        detail = checkpoint.source(target.source).detail
+        rows.append(
+            (
+                target.source,
+                target.kind,
+                target.id,
+                target.position,
+                start,
+                end,
+                lag,
+                _status(ground, target),
+                detail or None,
+                checkpoint.batch,
+                watermark,
+            )
+        )
+    for source in checkpoint.sources:
+        if not source.splits:
+            detail = source.text or "it has read nothing yet"
+            rows.append((source.name, source.kind, *(None,) * 5, UNKNOWN, detail[:200], checkpoint.batch, watermark))
+    columns = (
+        ("source", "STRING"),
+        ("kind", "STRING"),
+        ("split", "STRING"),
+        ("next", "BIGINT"),
+        ("start", "BIGINT"),
+        ("end", "BIGINT"),
+        ("lag", "BIGINT"),
+        ("status", "STRING"),
+        ("detail", "STRING"),
+        ("batch", "BIGINT"),
+        ("watermark", "TIMESTAMP"),
+    )
+    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
+
+
+def _status(ground: Ground, target: Target) -> str:
+    bounds = ground.bounds(target)
+    if bounds is None or target.position is None:
+        return ORPHAN if ground.doubt(target) == "not there" else UNKNOWN
+    if target.position < bounds[0]:
+        return EXPIRED
+    return AHEAD if target.position > bounds[1] else OK
+
+
+def _moment(milliseconds: int) -> datetime | None:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
+
+
+def lower_inject_checkpoint_offsets(statement: InjectCheckpointOffsets, snapshot: Snapshot) -> Asking[Plan]:
+    """INJECT CHECKPOINT OFFSETS: rewrites the newest committed entry of the offset log; operator state stays."""
+    watch_seconds = _watch_seconds(statement)
+    written = yield from read_written(statement)
+    ground = yield from look_around(statement, snapshot, (*statement.splits, *(entry.split for entry in written)))
+    _require_settled(ground, statement.path_span)
+    if statement.is_validated:
+        require_brokers(ground, statement)
+    wish = yield from read_target(statement, snapshot, ground, written)
+    if not wish.moved:
+        raise SqlError(
+            CANNOT_MOVE_SOURCE,
+            f"checkpoint {statement.path!r} has no split whose position could be set",
+            span=statement.path_span,
+            hint="positions in Kafka, Delta tables and file sources can be set",
+        )
+    moved = tuple(_checked(statement, ground, each) for each in wish.moved)
+    dropped = _dropped(statement, ground, moved)
+    gone = yield from _require_files(statement, ground, moved)
+    rows, notices = yield from previewed(ground, moved, dropped)
+    notices = (*wish.notices, *_clamped(wish.moved, moved), *notices, *gone, *state_notices(ground.checkpoint, rows))
+    return _plan(statement, ground, moved, dropped, rows, notices, watch_seconds)
+
+
+def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None) -> None:
+    """Raises SqlError where the checkpoint is rw_sql's own, runs in this process, or has a batch under way."""
+    path = checkpoint.path
+    if checkpoint.owner is not None:
+        raise SqlError(
+            CANNOT_MOVE_SOURCE,
+            f"{path!r} belongs to a job of warehouse {checkpoint.owner!r}",
+            span=span,
+            hint="PAUSE SOURCE s; INJECT SOURCE OFFSETS s …; RESUME SOURCE s moves its jobs",
+        )
+    if running is not None:
+        raise SqlError(
+            CHECKPOINT_IN_USE,
+            f"{running} runs on checkpoint {path!r} in this process",
+            span=span,
+            hint=f"stop it first: [q.stop() for q in spark.streams.active if q.id == '{checkpoint.query_id}']",
+        )
+    if checkpoint.planned > checkpoint.batch:
+        raise SqlError(
+            CHECKPOINT_UNFINISHED,
+            f"batch {checkpoint.planned} of checkpoint {path!r} is planned but not committed: "
+            "its rows may be written already",
+            span=span,
+            hint="start the job once with trigger(availableNow=True), or trigger(once=True) for this batch alone; "
+            "it finishes the batch, then run this again",
+        )
+
+
+def _require_settled(ground: Ground, span: Span) -> None:
+    checkpoint = ground.checkpoint
+    require_still(checkpoint, ground.look.running, span)
+    if checkpoint.unfinished is not None:
+        raise SqlError(
+            CHECKPOINT_UNFINISHED,
+            f"operation {checkpoint.unfinished.number} on checkpoint {checkpoint.path!r} was broken off halfway",
+            span=span,
+            hint=f"rw-sql checkpoint undo {checkpoint.path} puts back what was there before",
+        )
+
+
+def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
+    if statement.watch is None:
+        return WATCH_SECONDS
+    seconds = duration_seconds(statement.watch)
+    if seconds is None:
+        raise SqlError(INVALID_OPTION, "WATCH must be a time such as '10s' or '2min'", span=statement.path_span)
+    return seconds
+
+
+def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) -> Moved:
+    """The move, once its position is one that the upstream holds (or may be clamped to it)."""
+    target, position = each.target, each.position
+    source = ground.checkpoint.source(target.source)
+    if source.is_in_snapshot:
+        raise SqlError(
+            CANNOT_MOVE_SOURCE,
+            f'split "{target.id}" is in the middle of the first, whole read of its table: {source.detail}',
+            span=each.span,
+            hint="start the job once with trigger(availableNow=True): it ends the read, then run this again",
+        )
+    bounds = ground.bounds(target)
+    if position < 0 and (bounds is None or "CLAMP" not in statement.allow):
+        raise SqlError(INVALID_SPLIT_STATE, f'position {position} of split "{target.id}" is negative', span=each.span)
+    if bounds is None:
+        if statement.is_validated and ground.doubt(target) == "not there":
+            raise SqlError(
+                UPSTREAM_MISSING,
+                f'the brokers have no split "{target.local}"',
+                span=each.span,
+                hint="WITH (VALIDATE = false) writes what nobody checks",
+            )
+        return each
+    start, end = bounds
+    if start <= position <= end or not (statement.is_validated or target.kind == FILE):
+        return each
+    if "CLAMP" in statement.allow:
+        return Moved(target=target, position=min(max(position, start), end), span=each.span)
+    side = "beyond the end" if position > end else "before the start"
+    raise SqlError(
+        OFFSET_OUT_OF_RANGE,
+        f'position {position} of split "{target.id}" lies {side}: the upstream holds [{start}, {end})',
+        span=each.span,
+        hint="ALLOW CLAMP (--allow clamp) takes the nearest position that it holds",
+    )
+
+
+def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, ...]:
+    """A notice of the positions that ALLOW CLAMP made others than were asked for."""
+    said = [
+        f"{old.target.id} from {old.position} to {new.position}"
+        for old, new in zip(wanted, moved, strict=True)
+        if old.position != new.position
+    ]
+    more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
+    return (f"clamped to what the upstream holds: {', '.join(said[:_MOST_NAMED])}{more}",) if said else ()
+
+
+def _dropped(statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
+    """With EXACTLY: the splits that the checkpoint will not hold any more, of the Kafka sources that are moved."""
+    if not statement.is_exactly:
+        return ()
+    sources = {each.target.source for each in moved if each.target.kind == KAFKA}
+    if not sources:
+        raise SqlError(
+            INVALID_DEFINITION,
+            "EXACTLY is about the partitions of a Kafka source, and none is named",
+            span=statement.path_span,
+            hint="leave EXACTLY out",
+        )
+    kept = {each.target for each in moved}
+    return tuple(target for target in ground.targets() if target.source in sources and target not in kept)
+
+
+def _require_files(
+    statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]
+) -> Asking[tuple[str, ...]]:
+    """Files that are to be read again must still be there: Spark passes by those that are not, without a word."""
+    notices: list[str] = []
+    for each in moved:
+        if each.target.kind != FILE or each.target.position is None or each.position >= each.target.position:
+            continue
+        paths = ground.lists[each.target.source].between(each.position, each.target.position)
+        gone = yield from missing_files(paths)
+        if gone and "GAPS" not in statement.allow:
+            raise SqlError(
+                UPSTREAM_MISSING,
+                f"{len(gone)} of the {len(paths)} files that would be read again are gone, {gone[0]} first",
+                span=each.span,
+                hint="put them back, or ALLOW GAPS (--allow gaps): their rows will not be read again",
+            )
+        if gone:
+            notices.append(f"{len(gone)} of {len(paths)} files are gone and will not be read again")
+    return tuple(notices)
+
+
+def _plan(
+    statement: InjectCheckpointOffsets,
+    ground: Ground,
+    moved: tuple[Moved, ...],
+    dropped: tuple[Target, ...],
+    rows: tuple[SplitPreview, ...],
+    notices: tuple[str, ...],
+    watch_seconds: float,
+) -> Plan:
+    checkpoint = ground.checkpoint
+    files = changes_of(checkpoint, _offsets(statement, ground, moved, dropped))
+    preview = Preview(
+        title=f"{KIND} into {checkpoint.path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
+        dependents=checkpoint.operators,
+        splits=rows,
+        notices=notices if statement.is_assumed_stopped else (*notices, f"a yes also says that {STOPPED}"),
+        is_checkpoint=True,
+    )
+    answers = [_answer(checkpoint.path, each) for each in moved]
+    answers += [
+        ObjectChange(object=checkpoint.path, change="FORGOTTEN", detail=f"{target.id} (was {target.position})")
+        for target in dropped
+    ]
+    named = {each.target for each in moved} | set(dropped)
+    if kept := [target.id for target in ground.targets() if target not in named]:
+        few = ", ".join(kept[:_MOST_NAMED]) + (f" and {len(kept) - _MOST_NAMED} more" if kept[_MOST_NAMED:] else "")
+        answers.append(ObjectChange(object=checkpoint.path, change="KEPT", detail=f"not named, position kept: {few}"))
+    text = render(statement)
+    if not files:
+        answers = [ObjectChange(object=checkpoint.path, change="NOTHING", detail="it stands there already")]
+    return Plan(
+        statement=statement,
+        operation=Operation(
+            kind=KIND,
+            statement=text,
+            objects=(checkpoint.path,),
+            changes=(),
+            is_unsafe=True,
+            reason=statement.reason,
+            plan=render_preview(preview),
+        )
+        if files
+        else None,
+        changes=tuple(answers),
+        preview=preview,
+        is_unsafe=True,
+        effect=RewriteCheckpoint(
+            path=checkpoint.path,
+            rewrite=Rewrite(
+                batch=checkpoint.batch, stamp=checkpoint.stamp, files=files, statement=text, reason=statement.reason
+            ),
+            watch_seconds=watch_seconds,
+        )
+        if files
+        else None,
+        unallowed=_unallowed(statement, rows),
+        claim="" if statement.is_assumed_stopped else STOPPED,
+        fingerprint=checkpoint.stamp + ",".join(f"{each.target.id}={each.position}" for each in moved),
+    )
+
+
+def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
+    """The words of ALLOW that are missing for what is predicted, or cannot be counted and lies that way."""
+    gaps = duplicates = False
+    for row in rows:
+        if row.old is None or row.old == row.new:
+            continue
+        is_uncounted = row.verdict.startswith("UNKNOWN")
+        gaps |= bool(row.gaps) or (is_uncounted and (row.new is None or row.new > row.old))
+        duplicates |= bool(row.duplicates) or (is_uncounted and row.new is not None and row.new < row.old)
+    predicted = (("GAPS", gaps), ("DUPLICATES", duplicates))
+    return tuple(word for word, is_there in predicted if is_there and word not in statement.allow)
+
+
+def _offsets(
+    statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+) -> dict[str, str | None]:
+    """Spark's offset per moved source. It names every split: those that are not moved as they stand."""
+    made: dict[str, str | None] = {}
+    for source in ground.checkpoint.sources:
+        to = {each.target.local: each.position for each in moved if each.target.source == source.name}
+        if not to or (to.items() <= dict(source.splits).items() and not dropped):
+            continue
+        match source.kind:
+            case "kafka":
+                is_exactly = statement.is_exactly
+                made[source.name] = move_kafka(source.text, to, is_exactly=is_exactly)
+            case "delta":
+                made[source.name] = move_delta(source.text or "{}", next(iter(to.values())))
+            case _:
+                made[source.name] = move_files(next(iter(to.values())))
+    return made
+
+
+def _answer(path: str, each: Moved) -> ObjectChange:
+    target = each.target
+    was = f" (was {target.position})" if target.position is not None else " (new)"
+    change = "INJECTED" if target.position != each.position else "UNCHANGED"
+    return ObjectChange(object=path, change=change, detail=f"{target.id} at {each.position}{was}")
+
+
+def lower_undo_checkpoint(
+    statement: Statement,
+    path: str,
+    *,
+    of: str | None = None,
+    reason: str | None = None,
+    watch_seconds: float = WATCH_SECONDS,
+    is_assumed_stopped: bool = False,
+) -> Asking[Plan]:
+    """Puts back what the newest rewrite of a checkpoint replaced: for a job that has not been started since.
+
+    With ``of`` that must be the rewrite that this statement made.
+    """
+    look = yield from look_at_checkpoint(path)
+    checkpoint = look.checkpoint
+    require_still(checkpoint, look.running, None)
+    entry = yield from find_rewrite(path)
+    if of is not None and entry.statement != of:
+        raise SqlError(
+            CANNOT_UNDO_CHECKPOINT,
+            f"checkpoint {path!r} was rewritten by another operation since, at {entry.at}",
+            hint=f"rw-sql checkpoint undo {path} takes back the newest first",
+        )
+    before = {change.name: change.before for change in entry.files}
+    then = read_entry(before.get(f"offsets/{checkpoint.batch}", checkpoint.entry.render()))
+    sources = tuple(read_position(name, text) for name, text in zip(then.names, then.offsets, strict=True))
+    target = {(split.source, split.local): split for split in splits_of(sources)}
+    now = {(split.source, split.local): split for split in checkpoint.splits}
+    rows = tuple(
+        SplitPreview(
+            split=(now.get(key) or target[key]).id,
+            old=now[key].position if key in now else None,
+            new=target[key].position if key in target else None,
+            start=None,
+            end=None,
+            verdict="NONE",
+        )
+        for key in dict.fromkeys((*now, *target))
+    )
+    said = " ".join(entry.statement.split())
+    notices = [f"at {entry.at} {entry.actor} ran: {said}", "the job has not run since: no row was read"]
+    if not is_assumed_stopped:
+        notices.append(f"a yes also says that {STOPPED}")
+    preview = Preview(
+        title=f"UNDO of operation {entry.number} on {path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
+        dependents=checkpoint.operators,
+        splits=rows,
+        notices=tuple(notices),
+        is_checkpoint=True,
+    )
+    return Plan(
+        statement=statement,
+        operation=Operation(
+            kind="UNDO OPERATION",
+            statement=render(statement),
+            objects=(path,),
+            changes=(),
+            is_unsafe=True,
+            reason=reason,
+            plan=render_preview(preview),
+        ),
+        changes=tuple(
+            ObjectChange(object=path, change="RESTORED", detail=f"{row.split} at {row.new} (was {row.old})")
+            for row in rows
+            if row.old != row.new
+        ),
+        preview=preview,
+        is_unsafe=True,
+        effect=UndoCheckpoint(path=path, number=entry.number, stamp=checkpoint.stamp, watch_seconds=watch_seconds),
+        claim="" if is_assumed_stopped else STOPPED,
+    )

@@ -1,0 +1,249 @@
+"""What is known where a checkpoint is shown or moved: the checkpoint, and what the upstreams of its sources hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.checkpoints.positions import DELTA, FILE, KAFKA
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import (
+    DUPLICATE_CLAUSE,
+    INVALID_DEFINITION,
+    MISSING_PROPERTY,
+    UNKNOWN_SPLIT,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+)
+from rw_sql.model.options import options_of, visible
+from rw_sql.plan.checks.sources import require_secret
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.checkpoints import CheckpointLook, file_lists, look_at_checkpoint, look_at_table
+from rw_sql.plan.requests.upstream import look_closely
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.checkpoints.checkpoint import Checkpoint, Split
+    from rw_sql.checkpoints.delta_table import DeltaTable
+    from rw_sql.checkpoints.file_lists import FileLists
+    from rw_sql.connectors.base import Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, SplitId
+
+NO_BROKERS = "no properties.bootstrap.server"
+NO_TABLE = "no table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One split that a statement means: of which source, and its name there. ``position`` is None for a new one."""
+
+    id: str
+    source: str
+    local: str
+    kind: str
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """A checkpoint and what its upstreams hold. ``upstream`` is None where no brokers are named; ``tables`` and
+    ``lists`` are by source."""
+
+    look: CheckpointLook
+    options: PlannedOptions = ()
+    upstream: Upstream | None = None
+    tables: Mapping[str, DeltaTable] = field(default_factory=dict)
+    lists: Mapping[str, FileLists] = field(default_factory=dict)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint."""
+        return self.look.checkpoint
+
+    def bounds(self, target: Target) -> tuple[int, int] | None:
+        """The positions that can be read, the next one to come included; None where that is not known."""
+        match target.kind:
+            case "kafka":
+                seen = self.upstream.splits.get(target.local) if self.upstream is not None else None
+                return (seen.start, seen.end) if seen is not None else None
+            case "delta":
+                table = self.tables.get(target.source)
+                return (table.first, table.next) if table is not None else None
+            case _:
+                return 0, self.lists[target.source].next
+
+    def doubt(self, target: Target) -> str:
+        """Why the bounds of a split are not known."""
+        if target.kind == DELTA:
+            return NO_TABLE
+        if self.upstream is None:
+            return NO_BROKERS
+        return "no answer" if not self.upstream.is_reachable else "not there"
+
+    def targets(self) -> tuple[Target, ...]:
+        """Every split that the checkpoint has."""
+        return tuple(self._target(split) for split in self.checkpoint.splits)
+
+    def _target(self, split: Split) -> Target:
+        return Target(
+            id=split.id,
+            source=split.source,
+            local=split.local,
+            kind=self.checkpoint.source(split.source).kind,
+            position=split.position,
+        )
+
+    def resolve(self, written: SplitId) -> Target:
+        """The split that a statement names. Raises SqlError UNKNOWN_SPLIT listing what there is.
+
+        A Kafka source takes a partition that it does not know yet, of a topic that one source alone reads, or of any
+        topic where there is only one Kafka source.
+        """
+        name = written.id.strip()
+        targets = self.targets()
+        found = [target for target in targets if name in (target.id, f"{target.source}/{target.local}", target.local)]
+        if not found and name.isdigit():
+            found = self._by_number(targets, name)
+        if len(found) == 1:
+            return found[0]
+        if len(found) > 1:
+            raise SqlError(
+                UNKNOWN_SPLIT,
+                f'split "{name}" is read by several sources of the checkpoint',
+                span=written.span,
+                hint=f"write the source too: {' or '.join(repr(f'{each.source}/{each.local}') for each in found)}",
+            )
+        new = self._new(name)
+        if new is not None:
+            return new
+        listed = ", ".join(target.id for target in targets[:12]) or "none"
+        raise SqlError(
+            UNKNOWN_SPLIT,
+            f'checkpoint {self.checkpoint.path!r} has no split "{name}"',
+            span=written.span,
+            hint=f"valid splits are: {listed}",
+        )
+
+    def _by_number(self, targets: Iterable[Target], number: str) -> list[Target]:
+        """A bare partition number, where the checkpoint reads one topic and nothing else."""
+        targets = list(targets)
+        topics = {(target.source, target.local.rpartition(":")[0]) for target in targets}
+        if len(topics) != 1 or targets[0].kind != KAFKA:
+            return []
+        return [target for target in targets if target.local.rpartition(":")[2] == str(int(number))]
+
+    def _new(self, name: str) -> Target | None:
+        prefix, slash, local = name.rpartition("/")
+        topic, colon, number = local.rpartition(":")
+        if not colon or not topic or not number.isdigit():
+            return None
+        sources = [source for source in self.checkpoint.sources if source.kind == KAFKA]
+        if slash:
+            sources = [source for source in sources if source.name == prefix]
+        elif len(sources) > 1:
+            sources = [source for source in sources if any(split.startswith(f"{topic}:") for split in source.splits)]
+        if len(sources) != 1:
+            return None
+        local = f"{topic}:{int(number)}"
+        return Target(id=local, source=sources[0].name, local=local, kind=KAFKA, position=None)
+
+
+def resolve_all(ground: Ground, written: Iterable[SplitId]) -> tuple[Target, ...]:
+    """The splits that a statement names, each once."""
+    found: dict[tuple[str, str], Target] = {}
+    for split in written:
+        target = ground.resolve(split)
+        if (target.source, target.local) in found:
+            raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
+        found[target.source, target.local] = target
+    return tuple(found.values())
+
+
+def look_around(
+    statement: InjectCheckpointOffsets | ShowCheckpoint, snapshot: Snapshot, named: tuple[SplitId, ...] = ()
+) -> Asking[Ground]:
+    """Looks at the checkpoint and at every upstream that the statement says how to reach."""
+    try:
+        found = yield from look_at_checkpoint(statement.path)
+    except SqlError as error:
+        error.span = error.span or statement.path_span
+        raise
+    checkpoint = found.checkpoint
+    options = options_of(snapshot, statement.options)
+    require_secret(statement.options, connector("kafka").spec)
+    topics = _topics(checkpoint, named)
+    upstream = None
+    if options and topics:
+        options = (("topic", ",".join(topics)), *options)
+        _require_bootstrap(statement, options)
+        connector("kafka").check_options(visible(options))
+        upstream = yield from look_closely("kafka", options)
+    elif options:
+        raise SqlError(
+            INVALID_DEFINITION,
+            "brokers are named, and no source of the checkpoint reads Kafka",
+            span=statement.options[0].span,
+            hint=f"leave {statement.options[0].key} out",
+        )
+    tables = yield from _tables(statement, checkpoint)
+    lists = {}
+    for source in checkpoint.sources:
+        if source.kind == FILE:
+            lists[source.name] = yield from file_lists(statement.path, source.name)
+    return Ground(look=found, options=options, upstream=upstream, tables=tables, lists=lists)
+
+
+def require_brokers(ground: Ground, statement: InjectCheckpointOffsets) -> None:
+    """Raises SqlError UPSTREAM_UNREACHABLE where brokers are named and do not answer."""
+    upstream = ground.upstream
+    if upstream is not None and not upstream.is_reachable:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f"the brokers do not answer: {upstream.error}",
+            span=statement.options[0].span,
+            hint="WITH (VALIDATE = false) writes offsets that nobody checks",
+        )
+
+
+def _require_bootstrap(statement: InjectCheckpointOffsets | ShowCheckpoint, options: PlannedOptions) -> None:
+    if not any(key == "properties.bootstrap.server" for key, _ in options):
+        raise SqlError(
+            MISSING_PROPERTY,
+            'missing property "properties.bootstrap.server"',
+            span=statement.options[0].span,
+            hint="WITH (properties.bootstrap.server = 'host:9092')",
+        )
+
+
+def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ...]:
+    """The topics of the checkpoint, and those that a statement names besides."""
+    known = [split for source in checkpoint.sources if source.kind == KAFKA for split in source.splits]
+    written = [split.id.strip().rpartition("/")[2] for split in named] if known else []
+    return tuple(dict.fromkeys(name.rpartition(":")[0] for name in (*known, *written) if ":" in name))
+
+
+def _tables(
+    statement: InjectCheckpointOffsets | ShowCheckpoint, checkpoint: Checkpoint
+) -> Asking[dict[str, DeltaTable]]:
+    """The Delta tables that are named, each to the source that reads it: the offset holds the table's id."""
+    tables: dict[str, DeltaTable] = {}
+    for path in statement.tables:
+        try:
+            table = yield from look_at_table(path)
+        except SqlError as error:
+            error.span = error.span or statement.path_span
+            raise
+        readers = [source.name for source in checkpoint.sources if source.table == table.id]
+        if not readers:
+            ids = ", ".join(source.table for source in checkpoint.sources if source.table) or "none"
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"no source of the checkpoint reads table {path!r}",
+                span=statement.path_span,
+                hint=f"that table's id is {table.id}; the checkpoint's sources read {ids}",
+            )
+        tables.update(dict.fromkeys(readers, table))
+    return tables

@@ -1,0 +1,329 @@
+"""What the target of INJECT CHECKPOINT OFFSETS asks for, split by split. A position is always the next to read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from rw_sql.checkpoints.positions import DELTA, FILE, KAFKA, MAX_POSITION
+from rw_sql.connectors.support import split_state_json as codec
+from rw_sql.errors import (
+    CANNOT_MOVE_SOURCE,
+    INVALID_DEFINITION,
+    INVALID_SPLIT_STATE,
+    SPLITS_UNKNOWN,
+    UPSTREAM_MISSING,
+    SqlError,
+)
+from rw_sql.model.names import find_source
+from rw_sql.model.offset_files import EARLIEST, LATEST
+from rw_sql.plan.effects.per_reader import only_fragment
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.checkpoints import look_at_checkpoint, version_at
+from rw_sql.plan.requests.positions import positions
+from rw_sql.plan.requests.upstream import group_offsets, offsets_at
+from rw_sql.plan.statements.checkpoint.context import resolve_all
+from rw_sql.plan.statements.inject_common import (
+    members_notices,
+    moment_of,
+    offsets_in_file,
+    require_no_split_list,
+    require_offsets_written,
+)
+from rw_sql.syntax.statements import (
+    InjectBack,
+    InjectFromCheckpoint,
+    InjectFromFile,
+    InjectFromGroup,
+    InjectFromSource,
+    InjectShift,
+    InjectTo,
+    InjectToOffset,
+    InjectToTimestamp,
+    InjectValues,
+    NullValue,
+    SplitId,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.statements.checkpoint.context import Ground, Target
+    from rw_sql.syntax.statements import InjectCheckpointOffsets
+
+_SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A split and the position it is to go on from; ``span`` is where that stands in the statement."""
+
+    target: Target
+    position: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a statement asks for, and what about it an operator should know."""
+
+    moved: tuple[Moved, ...]
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A split as it is written: a number or a state as text, a bound of the upstream, or None, which is its start."""
+
+    split: SplitId
+    text: str | None
+    span: Span
+    bound: str = EARLIEST
+
+
+def read_written(statement: InjectCheckpointOffsets) -> Asking[tuple[Written, ...]]:
+    """The entries of VALUES or of a file; none where the target writes none. Raises SqlError."""
+    target = statement.target
+    if isinstance(target, InjectValues):
+        return _values(statement, target)
+    if isinstance(target, InjectFromFile):
+        return (yield from _file(target))
+    return ()
+
+
+def read_target(
+    statement: InjectCheckpointOffsets, snapshot: Snapshot, ground: Ground, written: tuple[Written, ...]
+) -> Asking[Wish]:
+    """What the target asks for, ``written`` where it writes something. Raises SqlError at the first thing amiss."""
+    target = statement.target
+    require_offsets_written(statement)
+    if isinstance(target, InjectValues | InjectFromFile):
+        return _written(statement, ground, written)
+    chosen = resolve_all(ground, statement.splits) or ground.targets()
+    match target:
+        case InjectFromGroup():
+            return (yield from _group(target, ground, chosen))
+        case InjectFromCheckpoint():
+            return (yield from _checkpoint(target, chosen))
+        case InjectFromSource():
+            return (yield from _source(target, snapshot, chosen))
+        case InjectTo():
+            return _all(chosen, {each: _bound(ground, each, target.where, target.span) for each in chosen}, target.span)
+        case InjectToOffset():
+            _require_one_kind(chosen, target.span)
+            return _all(chosen, dict.fromkeys(chosen, target.offset), target.span)
+        case InjectShift():
+            _require_one_kind(chosen, target.span)
+            shifted = {each: (each.position or 0) + target.records for each in chosen}
+            return _all(chosen, shifted, target.span)
+        case InjectToTimestamp() | InjectBack():
+            return (yield from _at(ground, chosen, (yield from moment_of(target)), target.span))
+        case _:
+            assert_never(target)
+
+
+def _all(chosen: Iterable[Target], at: Mapping[Target, int], span: Span, notices: tuple[str, ...] = ()) -> Wish:
+    return Wish(
+        moved=tuple(Moved(target=each, position=at[each], span=span) for each in chosen if each in at), notices=notices
+    )
+
+
+def _values(statement: InjectCheckpointOffsets, target: InjectValues) -> tuple[Written, ...]:
+    require_no_split_list(statement)
+    return tuple(
+        Written(
+            split=entry.split,
+            text=None if isinstance(entry.value, NullValue) else entry.value.text,
+            span=entry.value.span,
+        )
+        for entry in target.entries
+    )
+
+
+def _file(target: InjectFromFile) -> Asking[tuple[Written, ...]]:
+    written = yield from offsets_in_file(target)
+    return tuple(
+        Written(
+            split=SplitId(id=entry.split, span=target.span),
+            text=entry.state,
+            span=target.span,
+            bound=entry.bound or EARLIEST,
+        )
+        for entry in written.entries
+    )
+
+
+def _written(statement: InjectCheckpointOffsets, ground: Ground, entries: tuple[Written, ...]) -> Wish:
+    """The entries of VALUES or of a file, as positions; those that FOR SPLITS leaves out stay."""
+    targets = resolve_all(ground, [entry.split for entry in entries])
+    chosen = resolve_all(ground, statement.splits)
+    moved = []
+    for target, entry in zip(targets, entries, strict=True):
+        if chosen and target not in chosen:
+            continue
+        if entry.text is None:
+            position = _bound(ground, target, entry.bound, entry.span)
+        else:
+            position = _number(ground, target, entry)
+            position += statement.convention == "last_seen"
+        moved.append(Moved(target=target, position=position, span=entry.span))
+    return Wish(moved=tuple(moved))
+
+
+def _number(ground: Ground, target: Target, entry: Written) -> int:
+    """A bare number, or a state as JSON: ours, or Spark's own of that source."""
+    text = (entry.text or "").strip()
+    if text.lstrip("+-").isdigit() or target.kind == KAFKA:
+        try:
+            return codec.decode_state(target.id, text).offset
+        except SqlError as error:
+            error.span = error.span or entry.span
+            raise
+    try:
+        fields = json.loads(text)
+        number = fields[_SPARK_NAMES[target.kind]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _no_position(target, entry, f"{text!r} is no position") from error
+    if isinstance(number, bool) or not isinstance(number, int) or not -1 <= number < MAX_POSITION:
+        raise _no_position(target, entry, f"{number!r} is not a whole number")
+    if target.kind == FILE:
+        return number + 1
+    table = ground.checkpoint.source(target.source).table
+    if fields.get("reservoirId", table) != table:
+        raise _no_position(target, entry, f"it is a position in table {fields['reservoirId']}, not in {table}")
+    if fields.get("isStartingVersion") or fields.get("index", -1) >= 0:
+        raise _no_position(target, entry, "only the beginning of a version can be set")
+    return int(number)
+
+
+def _no_position(target: Target, entry: Written, what: str) -> SqlError:
+    return SqlError(
+        INVALID_SPLIT_STATE,
+        f'invalid state of split "{target.id}": {what}',
+        span=entry.span,
+        hint="give the next one to read, as a number",
+    )
+
+
+def _bound(ground: Ground, target: Target, where: str, span: Span) -> int:
+    bounds = ground.bounds(target)
+    if bounds is None:
+        hints = {
+            KAFKA: "name the brokers: WITH (properties.bootstrap.server = 'host:9092'), or --bootstrap",
+            DELTA: "name the table: WITH (table = '/path/of/the/table'), or --table",
+        }
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f'what the upstream of split "{target.id}" holds is not known ({ground.doubt(target)})',
+            span=span,
+            hint=hints[target.kind],
+        )
+    return bounds[{EARLIEST: 0, LATEST: 1}[where]]
+
+
+def _require_one_kind(chosen: tuple[Target, ...], span: Span) -> None:
+    kinds = sorted({target.kind for target in chosen})
+    if len(kinds) > 1:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"one number cannot be meant for sources of several kinds: {', '.join(kinds)}",
+            span=span,
+            hint="name those it is meant for in FOR SPLITS",
+        )
+
+
+def _group(target: InjectFromGroup, ground: Ground, chosen: tuple[Target, ...]) -> Asking[Wish]:
+    kafka = tuple(each for each in chosen if each.kind == KAFKA)
+    if not kafka:
+        raise SqlError(
+            CANNOT_MOVE_SOURCE,
+            "a consumer group has positions in Kafka, and none of these splits is of a Kafka source",
+            span=target.span,
+            hint="name the Kafka source's splits in FOR SPLITS",
+        )
+    if ground.upstream is None:
+        _bound(ground, kafka[0], EARLIEST, target.span)
+    try:
+        locals_ = tuple(dict.fromkeys(each.local for each in kafka))
+        answer = yield from group_offsets("kafka", ground.options, target.group, locals_)
+    except SqlError as error:
+        error.span = error.span or target.span
+        raise
+    found = {each: answer.offsets[each.local] for each in kafka if each.local in answer.offsets}
+    if not found:
+        raise SqlError(
+            UPSTREAM_MISSING,
+            f'consumer group "{target.group}" has committed no offset of these splits',
+            span=target.span,
+            hint="kafka-consumer-groups --list names all groups",
+        )
+    notices = members_notices(target.group, answer.members)
+    return _all(chosen, found, target.span, tuple(notices))
+
+
+def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Asking[Wish]:
+    try:
+        other = (yield from look_at_checkpoint(target.path)).checkpoint
+    except SqlError as error:
+        error.span = error.span or target.span
+        raise
+    there = {(split.id, other.source(split.source).kind): split.position for split in other.splits}
+    found = {each: there[each.id, each.kind] for each in chosen if (each.id, each.kind) in there}
+    if not found:
+        listed = ", ".join(split.id for split in other.splits[:12]) or "none"
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f"checkpoint {target.path!r} has none of these splits",
+            span=target.span,
+            hint=f"it has {listed}",
+        )
+    return _all(chosen, found, target.span, (f"taken from batch {other.batch} of {target.path}",))
+
+
+def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, ...]) -> Asking[Wish]:
+    source = find_source(snapshot, target.source)
+    stands = yield from positions(source.id, only_fragment(snapshot, source, target.span))
+    found = {
+        each: stands.states[each.local].offset
+        for each in chosen
+        if each.kind == source.connector and each.local in stands.states
+    }
+    if not found:
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f'source "{source.name}" has no position in any of these splits',
+            span=target.span,
+            hint=f"SHOW SOURCE SPLITS {source.name}",
+        )
+    return _all(chosen, found, target.span)
+
+
+def _at(ground: Ground, chosen: tuple[Target, ...], milliseconds: int, span: Span) -> Asking[Wish]:
+    """The first position at or after a time: of Kafka by the records' times, of Delta by the commits'."""
+    found: dict[Target, int] = {}
+    kafka = [each for each in chosen if each.kind == KAFKA]
+    for each in chosen:
+        _bound(ground, each, LATEST, span)
+        if each.kind == FILE:
+            raise SqlError(
+                CANNOT_MOVE_SOURCE,
+                f'split "{each.id}" is a file source\'s, which has no times',
+                span=span,
+                hint="give the number of the list of files; rw-sql checkpoint show lists what they hold",
+            )
+        if each.kind == DELTA:
+            found[each] = yield from version_at(ground.tables[each.source], milliseconds)
+    if kafka:
+        locals_ = tuple(dict.fromkeys(each.local for each in kafka))
+        try:
+            at = yield from offsets_at("kafka", ground.options, milliseconds, locals_)
+        except SqlError as error:
+            error.span = error.span or span
+            raise
+        found |= {each: at[each.local] for each in kafka}
+    late = [each.id for each in chosen if found[each] == _bound(ground, each, LATEST, span)]
+    notices = (f"nothing at or after that time, so at the end: {', '.join(late[:8])}",) if late else ()
+    return _all(chosen, found, span, notices)

@@ -1,0 +1,161 @@
+"""What moving a checkpoint will do to the rows of its job, split by split, before it is done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.checkpoints.positions import DELTA, FILE, KAFKA
+from rw_sql.plan.effects.discovery import Verdict, counted
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.checkpoints import rows_between
+from rw_sql.plan.result.plan import SplitPreview
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.checkpoints.checkpoint import Checkpoint
+    from rw_sql.plan.statements.checkpoint.context import Ground, Target
+    from rw_sql.plan.statements.checkpoint.targets import Moved
+
+_NOUNS = {DELTA: "version", FILE: "list of files"}
+_COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "state"})
+
+
+def previewed(
+    ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+) -> Asking[tuple[tuple[SplitPreview, ...], tuple[str, ...]]]:
+    """The per-split table of every split of the checkpoint, and what else an operator should know of it."""
+    sparse = ground.upstream.sparse if ground.upstream is not None else {}
+    positions = {each.target: each.position for each in moved}
+    rows: list[SplitPreview] = []
+    notices: list[str] = []
+    for target in (*ground.targets(), *(each.target for each in moved if each.target.position is None)):
+        new = None if target in dropped else positions.get(target, target.position)
+        bounds = ground.bounds(target)
+        if target in dropped:
+            found = _of_dropped(ground, target, sparse)
+        elif new is None or new == target.position:
+            found = Verdict(text="NONE")
+        elif target.kind == KAFKA:
+            found = _of_kafka(ground, target, new, sparse)
+        elif target.kind == DELTA and target.source in ground.tables:
+            found, said = yield from _of_delta(ground, target, new)
+            notices += said
+        else:
+            found = _of_numbers(ground, target, new)
+        rows.append(
+            SplitPreview(
+                split=target.id,
+                old=target.position,
+                new=new,
+                start=bounds[0] if bounds else None,
+                end=bounds[1] if bounds else None,
+                verdict=found.text,
+                duplicates=found.duplicates,
+                gaps=found.gaps,
+                is_exact=found.is_exact,
+            )
+        )
+    return tuple(rows), (*notices, *_unread(ground, positions), *_subscription(ground, moved, dropped))
+
+
+def _of_kafka(ground: Ground, target: Target, new: int, sparse: Mapping[str, str]) -> Verdict:
+    bounds = ground.bounds(target)
+    topic = target.local.rpartition(":")[0]
+    if target.position is None:
+        known = ground.checkpoint.source(target.source).splits
+        if not any(split.startswith(f"{topic}:") for split in known):
+            return Verdict(text="UNKNOWN (other topic)")
+        if bounds is None:
+            return Verdict(text=f"UNKNOWN ({ground.doubt(target)})")
+        return counted(0, new - bounds[0], is_exact=topic not in sparse, why=sparse.get(topic, ""))
+    if bounds is None:
+        moved = new - target.position
+        return counted(-moved, moved, is_exact=False, why=ground.doubt(target))
+    start, end = bounds
+    duplicates = min(target.position, end) - max(new, start)
+    gaps = new - max(target.position, start)
+    return counted(duplicates, gaps, is_exact=topic not in sparse, why=sparse.get(topic, ""))
+
+
+def _of_dropped(ground: Ground, target: Target, sparse: Mapping[str, str]) -> Verdict:
+    """A partition that the job leaves: what it holds beyond the job's position stays unread."""
+    bounds = ground.bounds(target)
+    if bounds is None or target.position is None:
+        return Verdict(text="UNKNOWN (no longer in the checkpoint)")
+    topic = target.local.rpartition(":")[0]
+    unread = bounds[1] - max(target.position, bounds[0])
+    found = counted(0, unread, is_exact=topic not in sparse, why=sparse.get(topic, ""))
+    return replace(found, text=f"{found.text} (left unread)") if found.gaps else found
+
+
+def _of_delta(ground: Ground, target: Target, new: int) -> Asking[tuple[Verdict, list[str]]]:
+    """Counted from the log's own statistics, where every file that was added says how many rows it has."""
+    old = target.position or 0
+    low, high = min(old, new), max(old, new)
+    between = yield from rows_between(ground.tables[target.source], low, high)
+    notices = []
+    if between.changed and new < old:
+        listed = ", ".join(map(str, between.changed[:8]))
+        notices.append(
+            f"version {listed} of the table took rows away or replaced them: the job stops there "
+            "unless it reads with skipChangeCommits or ignoreDeletes"
+        )
+    if between.rows is None:
+        return _of_numbers(ground, target, new), notices
+    why = "part of a version was read" if ground.checkpoint.source(target.source).detail else ""
+    why = why or ("some versions replaced rows" if between.changed else "")
+    is_back = new < old
+    rows = between.rows
+    return counted(rows if is_back else 0, 0 if is_back else rows, is_exact=not why, why=why), notices
+
+
+def _of_numbers(ground: Ground, target: Target, new: int) -> Verdict:
+    """Where rows cannot be counted: what is read again, or passed by, in the source's own units."""
+    old = target.position or 0
+    low, high = min(old, new), max(old, new)
+    if target.kind == FILE:
+        files = len(ground.lists[target.source].between(low, high))
+        what = f"{files} file{'' if files == 1 else 's'}"
+    else:
+        what = f"version {low}" if high == low + 1 else f"versions {low} to {high - 1}"
+    if new < old:
+        return Verdict(text=f"UNKNOWN (reads {what} again)")
+    return Verdict(text=f"UNKNOWN (passes {what} by)")
+
+
+def _unread(ground: Ground, positions: Mapping[Target, int]) -> Iterable[str]:
+    """Partitions that the brokers have and neither the checkpoint nor the statement: Spark takes them up by itself."""
+    if ground.upstream is None:
+        return
+    known = {target.local for target in (*ground.targets(), *positions)}
+    if new := [split for split in ground.upstream.splits if split not in known]:
+        yield f"not in the checkpoint, so read from their first record: {', '.join(new[:8])}"
+
+
+def _subscription(ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
+    """Where topics come or go, the job's own options must follow."""
+    changed = {each.target.source for each in moved if each.target.position is None} | {
+        target.source for target in dropped
+    }
+    for name in sorted(changed):
+        kept = [target.local for target in ground.targets() if target.source == name and target not in dropped]
+        kept += [each.target.local for each in moved if each.target.source == name]
+        topics = sorted({split.rpartition(":")[0] for split in kept})
+        yield f"start the job with option subscribe = '{','.join(topics)}' for source {name}"
+
+
+def state_notices(checkpoint: Checkpoint, rows: Iterable[SplitPreview]) -> tuple[str, ...]:
+    """What the state that is kept makes of records that are read again."""
+    is_back = any(row.old is not None and row.new is not None and row.new < row.old for row in rows)
+    if not is_back:
+        return ()
+    notices = []
+    if counting := [operator for operator in checkpoint.operators if operator in _COUNTING]:
+        notices.append(f"state is kept: records that are read again count again in {', '.join(counting)}")
+    if checkpoint.watermark_ms > 0 and checkpoint.operators:
+        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+        notices.append(f"LATE: records before the watermark {moment} will be dropped, not counted again")
+    return tuple(notices)

@@ -1,0 +1,109 @@
+"""What can use a connection, sources and sinks alike: its definition, its checks, and the record of a changed one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from rw_sql.connectors.registry import connector, sink_connector
+from rw_sql.errors import UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore.records import SinkRecord, SourceRecord
+from rw_sql.model.definitions import definition_of, sink_definition
+from rw_sql.model.names import find_relation, find_sink, find_source_of, object_name, spoken
+from rw_sql.model.options import plan_options
+from rw_sql.plan.checks.sinks import check_sink_options
+from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.effects.connection_impact import Effect, another_target, differences, effect_on, may_move
+from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.sink.sink import look_at_sink, require_target, sink_record
+from rw_sql.plan.statements.source.source import source_record
+from rw_sql.syntax.statements import CreateSink, CreateSource
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import PutObject
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.syntax.statements import Name
+
+Connected = SourceRecord | SinkRecord
+Definition = CreateSource | CreateSink
+
+
+def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
+    """The source or sink that ``ALTER kind name`` means; of a table its source.
+
+    Raises SqlError where none of that kind is.
+    """
+    if kind == "SOURCE" or (kind == "TABLE" and snapshot.find("table", object_name(name))):
+        return find_source_of(snapshot, kind, name)
+    if kind == "SINK":
+        return find_sink(snapshot, name)
+    other = find_relation(snapshot, object_name(name))
+    raise SqlError(
+        UNDEFINED_OBJECT,
+        f'{kind.lower()} "{name.last}" does not exist',
+        span=name.span,
+        hint=f'"{name.last}" is a {spoken(other.kind)}: ALTER {spoken(other.kind).upper()} {name.last} …'
+        if other
+        else None,
+    )
+
+
+def connected_definition(user: Connected) -> Definition:
+    """The statement behind its record."""
+    return definition_of(user) if isinstance(user, SourceRecord) else sink_definition(user.definition)
+
+
+def connected_spec(user: Connected) -> ConnectorSpec:
+    """The options that it takes."""
+    return connector(user.connector).spec if isinstance(user, SourceRecord) else sink_connector(user.connector).spec
+
+
+def connection_type_of(user: Connected) -> str:
+    """The type of the connections that it can use."""
+    return connected_spec(user).connection_kind or user.connector
+
+
+def check_connected(snapshot: Snapshot, statement: Definition) -> None:
+    """Whether a changed definition fits. Raises SqlError at the first misfit."""
+    match statement:
+        case CreateSource():
+            check_source(snapshot, statement)
+        case CreateSink():
+            check_sink_options(snapshot, statement)
+        case _:
+            assert_never(statement)
+
+
+def changed_record(snapshot: Snapshot, user: Connected, statement: Definition) -> Connected:
+    """Its record with another definition."""
+    if isinstance(user, SourceRecord) and isinstance(statement, CreateSource):
+        return source_record(snapshot, user, statement)
+    if isinstance(user, SinkRecord) and isinstance(statement, CreateSink):
+        return sink_record(snapshot, user, statement)
+    raise TypeError(f"{type(statement).__name__} is no definition of a {user.kind}")
+
+
+def effect_of_change(
+    snapshot: Snapshot, user: Connected, change: PutObject, span: Span, *, is_validated: bool
+) -> Asking[Effect]:
+    """Looks at what its changed record leads to. Raises SqlError where that does not do."""
+    moved = after(snapshot, (change,))
+    record = change.record
+    if isinstance(user, SourceRecord) and isinstance(record, SourceRecord):
+        changed = differences(
+            plan_options(snapshot, definition_of(user)), plan_options(snapshot, definition_of(record))
+        )
+        can_move = may_move(connected_spec(user), changed)
+        return (yield from effect_on(moved, record, span, is_validated=is_validated, may_move=can_move))
+    if isinstance(user, SinkRecord) and isinstance(record, SinkRecord):
+        if is_validated:
+            require_target((yield from look_at_sink(moved, record)), record.name, span, is_stored=True)
+        old = plan_options(snapshot, sink_definition(user.definition))
+        new = plan_options(snapshot, sink_definition(record.definition))
+        doubt = None
+        if may_move(connected_spec(user), differences(old, new)):
+            doubt = yield from another_target(connection_type_of(user), old, new)
+        return Effect(splits=(), doubt=doubt)
+    raise TypeError(f"a {user.kind} became a {record.kind}")

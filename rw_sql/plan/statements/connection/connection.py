@@ -1,0 +1,355 @@
+"""Lowers CREATE, ALTER, DROP and VALIDATE CONNECTION: one change reaches everything that uses it, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.connection_types import (
+    check_connection_options,
+    connection_sink,
+    connection_spec,
+    connection_types,
+    is_of_sources,
+    place_of,
+)
+from rw_sql.connectors.spec import OptionError
+from rw_sql.errors import (
+    DUPLICATE_CLAUSE,
+    INVALID_DEFINITION,
+    MISSING_PROPERTY,
+    NOT_SUPPORTED,
+    UNKNOWN_PROPERTY,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+    near_names,
+)
+from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SinkRecord, SourceRecord
+from rw_sql.model.definitions import connection_definition, definition_of, option_text, sink_definition
+from rw_sql.model.names import find_connection, find_sink, find_source, object_name, require_free_of_kind, spoken
+from rw_sql.model.options import SecretReference, connection_options, source_options, visible
+from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
+from rw_sql.plan.checks.sinks import check_sink_options
+from rw_sql.plan.checks.sources import check_source, require_secret
+from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.upstream import look, look_at_target
+from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.sink.sink import look_at_sink, require_target, sink_record
+from rw_sql.plan.statements.source.source import (
+    drop_plan,
+    drop_with_dependents,
+    nothing,
+    require_upstream,
+    source_record,
+)
+from rw_sql.syntax import render
+from rw_sql.syntax.statements import CreateConnection
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.effects.connection_impact import Effect
+    from rw_sql.syntax.statements import AlterConnectionOptions, DropConnection, Validate
+
+_REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLink is not supported"))
+
+
+def _refuse_detours(word: str, span: Span) -> None:
+    """What is to be reached through something else is refused by its name."""
+    for part, message in _REFUSED:
+        if part in word.lower():
+            hint = "give an address that Spark and this process can reach by themselves"
+            raise SqlError(NOT_SUPPORTED, message, span=span, hint=hint)
+
+
+def _type_of(statement: CreateConnection) -> str:
+    for option in statement.options:
+        if option.key == "type":
+            kind = option_text(option.value).lower()
+            _refuse_detours(kind, option.value.span)
+            if kind not in connection_types():
+                raise SqlError(
+                    NOT_SUPPORTED,
+                    f'Connection type "{kind}" is not supported',
+                    span=option.value.span,
+                    hint="type = 'jdbc', jdbc.url = 'jdbc:postgresql://host:5432/database'"
+                    if kind.startswith("postgres")
+                    else "supported types are: " + ", ".join(connection_types()),
+                )
+            return kind
+    raise SqlError(
+        MISSING_PROPERTY,
+        'Required property "type" is not provided',
+        span=statement.name.span,
+        hint="WITH (type = 'kafka', …)",
+    )
+
+
+def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span) -> tuple[str, PlannedOptions]:
+    """The connector's name and the planned options, once they fit. Raises SqlError at the first misfit."""
+    name = _type_of(statement)
+    spec = connection_spec(name)
+    for option in statement.options:
+        _refuse_detours(option.key, option.span)
+        known = spec.option(option.key)
+        if option.key != "type" and (known is None or not known.is_of_connection):
+            names = [key for key, value in spec.options.items() if value.is_of_connection]
+            near = [key for key in spec.near(option.key) if key in names] or near_names(option.key, names)
+            otherwise = f'did you mean "{near[0]}"?' if near else f"accepted: {', '.join(names[:12])}, …"
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f"{name} connections do not support {option.key} values",
+                span=option.span,
+                hint=place_of(name, option.key) or otherwise,
+            )
+    require_secret(statement.options, spec)
+    record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
+    planned = connection_options(snapshot, record)
+    spans = {option.key: option.span for option in statement.options}
+    try:
+        check_connection_options(name, visible(planned))
+    except OptionError as error:
+        error.span = spans.get(error.key, span)
+        raise
+    return name, planned
+
+
+def _record(snapshot: Snapshot, id_: int, statement: CreateConnection, name: str, kind: str) -> ConnectionRecord:
+    blank = ConnectionRecord(
+        id=id_, name=name, definition=render(replace(statement, if_not_exists=False)), connector=kind
+    )
+    planned = connection_options(snapshot, blank)
+    secrets = tuple(dict.fromkeys(value.id for _, value in planned if isinstance(value, SecretReference)))
+    return replace(blank, uses=secrets)
+
+
+def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> Asking[Plan]:
+    """CREATE CONNECTION: the brokers must answer, unless WITH (…, VALIDATE = false)."""
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("connection", name):
+        return nothing(statement, name, f'connection "{name}" already exists')
+    require_free_of_kind(snapshot, "connection", statement.name)
+    must_answer = is_validated(statement.options)
+    stored = replace(statement, if_not_exists=False, options=without_switch(statement.options))
+    kind, planned = check_connection(snapshot, stored, statement.name.span)
+    if must_answer:
+        yield from _require_answer(kind, planned, name, statement.name.span)
+    record = _record(snapshot, snapshot.next_id, stored, name, kind)
+    change = PutObject(record=record)
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(kind="CREATE CONNECTION", statement=record.definition, objects=(name,), changes=(change,)),
+        changes=(ObjectChange(object=name, change="CREATED", detail=f"type {kind}"),),
+        affected=(record.id,),
+    )
+
+
+def _require_answer(kind: str, planned: PlannedOptions, name: str, span: Span) -> Asking[None]:
+    """Raises SqlError where nobody answers, or whoever does lets us not in."""
+    if is_of_sources(kind):
+        upstream = yield from look(kind, planned)
+        if not upstream.is_reachable:
+            require_upstream(upstream, name, span, kind="connection")
+        return
+    target = yield from look_at_target(connection_sink(kind), planned, None)
+    if target.error is not None:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f'connection "{name}" does not lead anywhere: {target.error}',
+            span=span,
+            hint="check its address, user and rights; WITH (VALIDATE = false) stores it all the same",
+        )
+
+
+def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
+    """VALIDATE {CONNECTION | SOURCE | SINK} n: an error where nobody answers or what is named is not there."""
+    if statement.kind == "SOURCE":
+        source = find_source(snapshot, statement.name)
+        upstream = yield from look(source.connector, source_options(snapshot, source))
+        require_upstream(upstream, source.name, statement.name.span)
+        yield from require_columns(
+            source.connector,
+            source_options(snapshot, source),
+            tuple(replace(column, span=statement.name.span) for column in definition_of(source).columns),
+            source.name,
+            statement.name.span,
+        )
+        name = source.name
+    elif statement.kind == "CONNECTION":
+        record = find_connection(snapshot, statement.name)
+        planned = connection_options(snapshot, record)
+        yield from _require_answer(record.connector, planned, record.name, statement.name.span)
+        name = record.name
+    elif statement.kind == "SINK":
+        sink = find_sink(snapshot, statement.name)
+        require_target((yield from look_at_sink(snapshot, sink)), sink.name, statement.name.span)
+        return Plan(
+            statement=statement,
+            changes=(ObjectChange(object=sink.name, change="VALID", detail="the target takes its rows"),),
+        )
+    else:
+        raise SqlError(NOT_SUPPORTED, f"VALIDATE {statement.kind} is not supported yet", span=statement.span)
+    return Plan(
+        statement=statement, changes=(ObjectChange(object=name, change="VALID", detail="the upstream answers"),)
+    )
+
+
+def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Asking[Plan]:
+    """DROP CONNECTION: refused while anything uses it, unless CASCADE drops that too."""
+    yield from ()
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("connection", name) is None:
+        return nothing(statement, name, f'connection "{name}" does not exist')
+    record = find_connection(snapshot, statement.name)
+    changes = drop_with_dependents(snapshot, record.id, "connection", name, statement.name.span, statement.is_cascade)
+    return drop_plan(statement, snapshot, "DROP CONNECTION", changes)
+
+
+def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
+    """The connection's definition with the changes merged in. DROP and RESET both fall back to the default.
+
+    What is set replaces the options that say the same in another way. That an option is changed once, the parser has
+    seen to. Raises SqlError where one is set and one that it excludes is dropped, or where the type is changed.
+    """
+    sets = {option.key: option for change in statement.changes for option in change.options}
+    drops = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
+    replaced = {other: key for key in sets if (known := spec.options.get(key)) for other in known.instead}
+    for key in replaced.keys() & drops.keys():
+        both = ", ".join(sorted((key, replaced[key])))
+        message = f"cannot both SET and DROP/RESET mutually exclusive {spec.name.upper()} options {both}"
+        raise SqlError(DUPLICATE_CLAUSE, message, span=drops[key])
+    if "type" in sets or "type" in drops:
+        span = sets["type"].span if "type" in sets else drops["type"]
+        raise SqlError(
+            INVALID_DEFINITION, "the type of a connection cannot change", span=span, hint="create another connection"
+        )
+    present = {option.key for option in current.options}
+    for key, span in drops.items():
+        if key not in present:
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'connection "{statement.name.last}" has no property "{key}" to drop',
+                span=span,
+                hint="it has " + ", ".join(sorted(present - {"type"})),
+            )
+    gone = drops.keys() | replaced.keys() - sets.keys()
+    kept = [sets.get(option.key, option) for option in current.options if option.key not in gone]
+    return replace(current, options=(*kept, *(option for key, option in sets.items() if key not in present)))
+
+
+def _check_altered(
+    statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
+) -> tuple[str, PlannedOptions]:
+    """As check_connection; the caret stays in this statement where the fault lies in what was there before."""
+    options = [option for change in statement.changes for option in change.options]
+    written = [span for option in options for span in (option.span, option.value.span)]
+    try:
+        return check_connection(snapshot, merged, statement.name.span)
+    except SqlError as error:
+        if error.span not in written:
+            keys = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
+            error.span = keys.get(error.key) if isinstance(error, OptionError) else None
+            error.span = error.span or next(iter(keys.values()), statement.name.span)
+        raise
+
+
+def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: SourceRecord) -> None:
+    """As check_source; it is this statement that is refused, because of a source that says otherwise."""
+    try:
+        check_source(moved, definition_of(user))
+    except SqlError as error:
+        message = f'source "{user.name}" does not fit: {error.message}'
+        raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SOURCE {user.name}") from error
+
+
+def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: SinkRecord) -> None:
+    """As _check_user, of a sink."""
+    try:
+        check_sink_options(moved, sink_definition(sink.definition))
+    except SqlError as error:
+        message = f'sink "{sink.name}" does not fit: {error.message}'
+        raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SINK {sink.name}") from error
+
+
+def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER CONNECTION: the connection and every dependent's resulting configuration are validated before the commit.
+
+    Where it reaches another cluster, or that cannot be told, it is an unsafe operation with its gate and preview.
+    """
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("connection", name) is None:
+        return nothing(statement, name, f'connection "{name}" does not exist')
+    current = find_connection(snapshot, statement.name)
+    spec = connection_spec(current.connector)
+    merged = altered(statement, connection_definition(current.definition), spec)
+    kind, planned = _check_altered(statement, snapshot, merged)
+    record = _record(snapshot, current.id, merged, current.name, kind)
+    differs = differences(connection_options(snapshot, current), planned)
+    if not differs:
+        return nothing(statement, name, "the properties have these values already")
+    moved = after(snapshot, (PutObject(record=record),))
+    using = snapshot.users_of(current.id)
+    users = [user for user in using if isinstance(user, SourceRecord)]
+    sinks = [user for user in using if isinstance(user, SinkRecord)]
+    followers: tuple[SourceRecord | SinkRecord, ...] = (*users, *sinks)
+    if statement.is_validated:
+        yield from _require_answer(kind, planned, name, statement.name.span)
+    effects: list[tuple[str, Effect]] = []
+    changes: list[Change] = [PutObject(record=record)]
+    for user in users:
+        _check_user(statement, moved, user)
+        effect = yield from effect_on(
+            moved,
+            user,
+            statement.name.span,
+            is_validated=statement.is_validated,
+            may_move=may_move(spec, differs),
+        )
+        effects.append((user.name, effect))
+        changed = source_record(moved, user, definition_of(user))
+        if changed != user:
+            changes.append(PutObject(record=changed))
+    doubts = [f"source {source}: {effect.doubt}" for source, effect in effects if effect.doubt]
+    for sink in sinks:
+        _check_sink_user(statement, moved, sink)
+        followed = sink_record(moved, sink, sink_definition(sink.definition))
+        if followed != sink:
+            changes.append(PutObject(record=followed))
+        if statement.is_validated:
+            require_target((yield from look_at_sink(moved, sink)), sink.name, statement.name.span, is_stored=True)
+    if sinks and may_move(spec, differs):
+        other = yield from another_target(kind, connection_options(snapshot, current), planned)
+        doubts += [f"sink {sink.name}: {other}" for sink in sinks if other]
+    preview = Preview(
+        title=f"ALTER CONNECTION {name}",
+        dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(current.id)),
+        properties=differs,
+        splits=tuple(split for _, effect in effects for split in effect.splits),
+        notices=tuple(doubts),
+    )
+    answers = [ObjectChange(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
+    answers += [ObjectChange(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in followers]
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind="ALTER CONNECTION",
+            statement=render(statement),
+            objects=(name, *(d.name for d in snapshot.dependents_of(current.id))),
+            changes=tuple(changes),
+            is_unsafe=bool(doubts),
+            reason=statement.reason,
+            plan=render_preview(preview),
+        ),
+        changes=tuple(answers),
+        preview=preview,
+        is_unsafe=bool(doubts),
+        affected=(current.id, *(user.id for user in followers)),
+    )

@@ -1,0 +1,189 @@
+"""Lowers CONNECTOR WITH: properties that may change at any time, as each connector's spec lists them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.connection_types import connection_spec
+from rw_sql.connectors.spec import find_option_errors
+from rw_sql.errors import (
+    CONNECTOR_IS_FIXED,
+    DUPLICATE_CLAUSE,
+    INVALID_DEFINITION,
+    NOT_ALTERABLE,
+    UNKNOWN_PROPERTY,
+    SqlError,
+)
+from rw_sql.metastore.records import Operation, PutObject
+from rw_sql.model.names import find_connection
+from rw_sql.model.options import connection_of, names_in_connection, options_given, plan_options
+from rw_sql.plan.checks.sources import require_secret
+from rw_sql.plan.effects.connection_impact import differences, spell
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.connection.connected_object import (
+    changed_record,
+    check_connected,
+    connected_definition,
+    connected_spec,
+    effect_of_change,
+    find_connected,
+)
+from rw_sql.plan.statements.connection.connection import lower_alter_connection_options
+from rw_sql.plan.statements.source.source import nothing
+from rw_sql.syntax import render
+from rw_sql.syntax.rendering.merge import merge_options
+from rw_sql.syntax.statements import (
+    AlterConnectionOptions,
+    AlterSourceUnsafeSet,
+    AlterTableUnsafeSet,
+    ConnectionChange,
+    ConnectionValue,
+    Name,
+)
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.statements.connection.connected_object import Definition
+    from rw_sql.syntax.statements import AlterConnector, Option, Statement
+
+
+def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER … CONNECTOR WITH (…): only what the spec marks alterable; validated with the result, and without a gate."""
+    if statement.kind == "CONNECTION":
+        return _alter_connection(statement, snapshot)
+    return _alter_connected(statement, snapshot)
+
+
+def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+    user = find_connected(snapshot, statement.kind, statement.name)
+    current = connected_definition(user)
+    spec = connected_spec(user)
+    _check_options(statement, spec)
+    _refuse_those_of_the_connection(statement, snapshot, current)
+    of = f"sink: {spec.name}" if statement.kind == "SINK" else f"connector: {spec.name}"
+    made = AlterTableUnsafeSet if statement.kind == "TABLE" else AlterSourceUnsafeSet
+    instead = _one_line(made(name=statement.name, set_options=statement.options))
+    if statement.kind == "SINK":
+        instead = f"DROP SINK {statement.name}, and create it so: what it wrote stays"
+    _require_alterable(statement, spec, of, instead)
+    replaced = {other for option in statement.options if (known := spec.option(option.key)) for other in known.instead}
+    gone = tuple(replaced - {option.key for option in statement.options})
+    merged: Definition = merge_options(current, statement.options, gone)
+    _check_merged(statement, snapshot, merged)
+    change = PutObject(record=changed_record(snapshot, user, merged))
+    yield from effect_of_change(snapshot, user, change, statement.name.span, is_validated=True)
+    differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
+    if not differs:
+        return nothing(statement, user.name, "the properties have these values already")
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind="ALTER CONNECTOR",
+            statement=render(statement),
+            objects=(user.name, *(record.name for record in snapshot.dependents_of(user.id))),
+            changes=(change,),
+        ),
+        changes=tuple(ObjectChange(object=user.name, change="ALTERED", detail=spell(*each)) for each in differs),
+        affected=(user.id,),
+    )
+
+
+def _alter_connection(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+    """RisingWave's ALTER CONNECTION … CONNECTOR WITH: SET, of what its list has."""
+    record = find_connection(snapshot, statement.name)
+    spec = connection_spec(record.connector)
+    sets = AlterConnectionOptions(
+        name=statement.name,
+        changes=(ConnectionChange(verb="SET", options=statement.options),),
+        span=statement.span,
+    )
+    _check_options(statement, spec)
+    _require_alterable(statement, spec, f"connection: {spec.name}", _one_line(sets))
+    return (yield from lower_alter_connection_options(sets, snapshot))
+
+
+def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
+    seen: set[str] = set()
+    name = statement.name.last
+    for option in statement.options:
+        if option.key == "connector":
+            raise SqlError(
+                CONNECTOR_IS_FIXED,
+                f'the connector of {statement.kind.lower()} "{name}" cannot change',
+                span=option.span,
+                hint=f"create another {statement.kind.lower()}, and drop this one once that runs",
+            )
+        if option.key == "connection" or isinstance(option.value, ConnectionValue):
+            is_nested = statement.kind == "CONNECTION"
+            raise SqlError(
+                INVALID_DEFINITION,
+                "ALTER CONNECTION CONNECTOR does not support nested CONNECTION references"
+                if is_nested
+                else f"ALTER {statement.kind} CONNECTOR does not support CONNECTION",
+                span=option.span,
+                hint=None if is_nested else f"ALTER {statement.kind} {name} SET CONNECTION {_connection(option)}",
+            )
+        if option.key in seen:
+            raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
+        seen.add(option.key)
+    spans = {option.key: option.span for option in statement.options}
+    # Before any hint repeats the statement: what stands at a name that nobody knows may be a secret.
+    for error in find_option_errors(spec, dict.fromkeys(seen, ""), spans):
+        if error.kind is UNKNOWN_PROPERTY:
+            raise error
+    require_secret(statement.options, spec)
+
+
+def _connection(option: Option) -> str:
+    return str(option.value.connection) if isinstance(option.value, ConnectionValue) else "c"
+
+
+def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapshot, current: Definition) -> None:
+    connection = connection_of(snapshot, current.options)
+    names = names_in_connection(current)
+    taken = {key for key, _ in options_given(snapshot, connection, names)} if connection is not None else set()
+    called = {own: given for given, own in names.items()}
+    for option in statement.options:
+        if connection is not None and option.key in taken:
+            options = tuple(replace(each, key=called.get(each.key, each.key)) for each in statement.options)
+            changes = (ConnectionChange(verb="SET", options=options),)
+            instead = AlterConnectionOptions(name=Name(parts=(connection.name,)), changes=changes)
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"cannot alter connector properties that are set by CONNECTION: {option.key}",
+                span=option.span,
+                hint=_one_line(instead),
+            )
+
+
+def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, instead: str) -> None:
+    """Raises SqlError NOT_ALTERABLE with the statement that changes it. What is not known is left to the checks."""
+    for option in statement.options:
+        known = spec.option(option.key)
+        if known is not None and not known.is_alterable:
+            raise SqlError(
+                NOT_ALTERABLE,
+                f"Field '{option.key}' is not allowed to be altered on the fly for {of}",
+                span=option.span,
+                hint=instead,
+            )
+
+
+def _one_line(statement: Statement) -> str:
+    return " ".join(render(statement).split())
+
+
+def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
+    """As check_connected; the caret stays in this statement where the fault lies in what was there before."""
+    written = [span for option in statement.options for span in (option.span, option.value.span)]
+    try:
+        check_connected(snapshot, merged)
+    except SqlError as error:
+        if error.span not in written:
+            error.span = statement.name.span
+        raise

@@ -1,0 +1,207 @@
+"""Lowers CREATE, ALTER and DROP SECRET. The value is in no plan, operation or row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import (
+    INVALID_DEFINITION,
+    INVALID_PROPERTY,
+    MISSING_PROPERTY,
+    UNKNOWN_PROPERTY,
+    SqlError,
+    near_names,
+)
+from rw_sql.metastore.records import Operation, PutObject, SecretRecord, SinkRecord, SourceRecord
+from rw_sql.model.definitions import option_text
+from rw_sql.model.names import find_secret, object_name, require_free_of_kind
+from rw_sql.model.options import secrets_in, sink_options, source_options
+from rw_sql.plan.requests.catalog import Asking, opened, sealed
+from rw_sql.plan.requests.upstream import look
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.sink.sink import look_at_sink, require_target
+from rw_sql.plan.statements.source.source import drop_plan, drop_with_dependents, nothing, require_upstream
+from rw_sql.syntax import render
+from rw_sql.syntax.statements import CreateSecret, SecretValue, TextValue, WordValue
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.syntax.statements import AlterSecret, DropSecret, Option, OptionValue
+
+BACKENDS = {
+    "meta": (),
+    "env": ("name",),
+    "file": ("path",),
+    "hashicorp_vault": ("addr", "path", "field", "auth_method", "mount", "namespace"),
+}
+"""Where a secret's value may be kept, and the options each takes beside ``backend``."""
+
+_REQUIRED = {"meta": (), "env": ("name",), "file": ("path",), "hashicorp_vault": ("addr", "path", "field")}
+
+
+def _backend(statement: CreateSecret) -> str:
+    for option in statement.options:
+        if option.key == "backend":
+            backend = option_text(option.value).lower()
+            if backend not in BACKENDS:
+                raise SqlError(
+                    INVALID_PROPERTY,
+                    f"secret backend '{backend}' is not supported",
+                    span=option.value.span,
+                    hint="supported backends are: " + ", ".join(BACKENDS),
+                )
+            return backend
+    raise SqlError(
+        MISSING_PROPERTY,
+        f"secret backend is not specified in with clause. Supported backends are: {','.join(BACKENDS)}",
+        span=statement.name.span,
+        hint=f"CREATE SECRET {statement.name.last} WITH (backend = 'meta') AS '…'",
+    )
+
+
+def _refuse_references(options: tuple[Option, ...]) -> None:
+    """Raises SqlError INVALID_PROPERTY for ``SECRET s``: no backend here takes its own credentials from a secret."""
+    for option in options:
+        if isinstance(option.value, SecretValue):
+            raise SqlError(
+                INVALID_PROPERTY,
+                "secret references are not allowed when creating a secret",
+                span=option.span,
+                hint="credentials of a backend come from the environment",
+            )
+
+
+def _is_null(content: OptionValue | None) -> bool:
+    """Whether it is ``NULL``, which RisingWave asks for where the backend keeps the value."""
+    return isinstance(content, WordValue) and content.text == "null"
+
+
+def _check(statement: CreateSecret, backend: str) -> None:
+    keys = {option.key for option in statement.options}
+    for option in statement.options:
+        if option.key != "backend" and option.key not in BACKENDS[backend]:
+            near = near_names(option.key, BACKENDS[backend])
+            if option.key.startswith("auth_"):
+                raise SqlError(
+                    UNKNOWN_PROPERTY,
+                    f'property "{option.key}" is never stored: credentials of the vault come from the environment',
+                    span=option.span,
+                    hint="set VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID with auth_method = 'approle'",
+                )
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'secret backend {backend} has no property "{option.key}"',
+                span=option.span,
+                hint=f'did you mean "{near[0]}"?' if near else "it takes: " + (", ".join(BACKENDS[backend]) or "none"),
+            )
+    for key in _REQUIRED[backend]:
+        if key not in keys:
+            raise SqlError(MISSING_PROPERTY, f'missing property "{key}" of backend {backend}', span=statement.name.span)
+    content = None if _is_null(statement.content) else statement.content
+    if backend == "meta" and content is None:
+        raise SqlError(MISSING_PROPERTY, "a secret of backend meta needs AS 'value'", span=statement.name.span)
+    if backend != "meta" and content is not None:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"credential must be null for {backend} backend",
+            span=content.span,
+            hint="write AS NULL, or leave AS out: the value is read where the backend keeps it",
+        )
+
+
+def lower_create_secret(statement: CreateSecret, snapshot: Snapshot) -> Asking[Plan]:
+    """CREATE SECRET: a value of backend ``meta`` is encrypted before anything is stored; others must be readable."""
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("secret", name):
+        return nothing(statement, name, f'secret "{name}" already exists')
+    require_free_of_kind(snapshot, "secret", statement.name)
+    _refuse_references(statement.options)
+    backend = _backend(statement)
+    _check(statement, backend)
+    record = SecretRecord(
+        id=snapshot.next_id,
+        name=name,
+        definition=_public(statement),
+        backend=backend,
+        sealed=(yield from _seal(name, statement.content)) if backend == "meta" else None,
+    )
+    if backend != "meta":
+        yield from opened(record)
+    return _put(statement, snapshot, record, "CREATE SECRET", "CREATED", f"backend {backend}")
+
+
+def _seal(name: str, content: object) -> Asking[str]:
+    if not isinstance(content, TextValue):
+        raise SqlError(INVALID_PROPERTY, "secret value should be quoted by '")
+    return (yield from sealed(name, content.text))
+
+
+def _public(statement: CreateSecret) -> str:
+    """The definition without the value."""
+    return render(replace(statement, content=None, if_not_exists=False))
+
+
+def _put(
+    statement: CreateSecret | AlterSecret, snapshot: Snapshot, record: SecretRecord, kind: str, word: str, detail: str
+) -> Plan:
+    change = PutObject(record=record)
+    users = snapshot.dependents_of(record.id)
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind=kind,
+            statement=record.definition if kind == "CREATE SECRET" else f"ALTER SECRET {record.name} AS '…'",
+            objects=(record.name, *(user.name for user in users)),
+            changes=(change,),
+        ),
+        changes=(ObjectChange(object=record.name, change=word, detail=detail),),
+        affected=(record.id,),
+    )
+
+
+def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER SECRET: every source and sink that uses it is validated with the new value first; then they restart."""
+    secret = find_secret(snapshot, statement.name)
+    if secret.backend != "meta" or statement.options:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'the value of secret "{secret.name}" is kept by backend {secret.backend}, not here'
+            if secret.backend != "meta"
+            else "the backend of a secret cannot change",
+            span=statement.name.span,
+            hint="change it there, then RESUME or restart what uses it" if secret.backend != "meta" else None,
+        )
+    record = replace(secret, sealed=(yield from _seal(secret.name, statement.content)))
+    changed = after(snapshot, (PutObject(record=record),))
+    users: list[SourceRecord | SinkRecord] = []
+    for user in snapshot.dependents_of(secret.id):
+        if isinstance(user, SourceRecord):
+            upstream = yield from look(user.connector, source_options(changed, user), (record,))
+            require_upstream(upstream, user.name, statement.name.span)
+            users.append(user)
+        elif isinstance(user, SinkRecord) and _has(sink_options(changed, user), secret):
+            target = yield from look_at_sink(changed, user, (record,))
+            require_target(target, user.name, statement.name.span, is_stored=True)
+            users.append(user)
+    detail = f"used by {', '.join(user.name for user in users)}" if users else "nothing uses it yet"
+    return _put(statement, snapshot, record, "ALTER SECRET", "ALTERED", detail)
+
+
+def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
+    """Whether the secret is among the options: a sink also depends on those of the sources that it reads."""
+    return any(reference.id == secret.id for reference in secrets_in(options).values())
+
+
+def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Asking[Plan]:
+    """DROP SECRET: refused while anything uses it, unless CASCADE drops that too."""
+    yield from ()
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("secret", name) is None:
+        return nothing(statement, name, f'secret "{name}" does not exist')
+    secret = find_secret(snapshot, statement.name)
+    changes = drop_with_dependents(snapshot, secret.id, "secret", name, statement.name.span, statement.is_cascade)
+    return drop_plan(statement, snapshot, "DROP SECRET", changes)

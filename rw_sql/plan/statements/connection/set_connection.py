@@ -1,0 +1,143 @@
+"""Lowers SET CONNECTION: swaps, attaches or detaches the connection of a source or sink that goes on existing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.metastore.records import Operation, PutObject
+from rw_sql.model.definitions import connection_definition
+from rw_sql.model.names import find_connection, spoken
+from rw_sql.model.options import connection_of, names_in_connection, options_given, own_options, plan_options, shown
+from rw_sql.plan.effects.connection_impact import differences, spell
+from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.connection.connected_object import (
+    changed_record,
+    check_connected,
+    connected_definition,
+    connection_type_of,
+    effect_of_change,
+    find_connected,
+)
+from rw_sql.plan.statements.source.source import nothing
+from rw_sql.syntax import render
+from rw_sql.syntax.statements import ConnectionValue, Name, Option
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ConnectionRecord
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.statements.connection.connected_object import Definition
+    from rw_sql.syntax.statements import AlterSetConnection
+
+_KEY = "connection"
+
+
+def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: validated with the result before anything is stored.
+
+    A property that stands in the object and in the new connection with one value is the connection's from now on.
+    NONE writes the properties of the connection into the object: its job does not notice. Where the result may be
+    another upstream, it is an unsafe operation with its gate and preview.
+    """
+    source = find_connected(snapshot, statement.kind, statement.name)
+    current = connected_definition(source)
+    wanted = connection_type_of(source)
+    old = connection_of(snapshot, current.options)
+    new = None if statement.connection is None else find_connection(snapshot, statement.connection)
+    if (old.id if old else None) == (new.id if new else None):
+        detail = f"its connection is {new.name} already" if new else "it has no connection"
+        return nothing(statement, source.name, detail)
+    if new is not None and new.connector != wanted:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"connection \"{new.name}\" is one of type '{new.connector}', not '{wanted}'",
+            span=statement.connection.span if statement.connection else statement.name.span,
+            hint="SHOW CONNECTIONS lists all with their types",
+        )
+    merged = _detached(current, old) if new is None else _attached(statement, snapshot, current, new)
+    _check(statement, snapshot, merged)
+    differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
+    change = PutObject(record=changed_record(snapshot, source, merged))
+    effect = yield from effect_of_change(
+        snapshot, source, change, statement.name.span, is_validated=statement.is_validated
+    )
+    names = (old.name if old else "NONE", new.name if new else "NONE")
+    preview = Preview(
+        title=f"SET CONNECTION of {source.kind} {source.name}",
+        dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(source.id)),
+        properties=((_KEY, *names), *differs),
+        splits=effect.splits,
+        notices=(effect.doubt,) if effect.doubt else (),
+    )
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind="SET CONNECTION",
+            statement=render(statement),
+            objects=(source.name, *(d.name for d in snapshot.dependents_of(source.id))),
+            changes=(change,),
+            is_unsafe=effect.doubt is not None,
+            reason=statement.reason,
+            plan=render_preview(preview),
+        ),
+        changes=(
+            ObjectChange(object=source.name, change="ALTERED", detail=spell(_KEY, names[0], names[1])),
+            *(ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs),
+        ),
+        preview=preview,
+        is_unsafe=effect.doubt is not None,
+        affected=(source.id, *(each.id for each in (old, new) if each is not None)),
+    )
+
+
+def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
+    """The definition with the connection's own properties in the place of its name."""
+    names = names_in_connection(current)
+    given = connection_definition(old.definition).options if old is not None else ()
+    moved = [replace(each, key=names.get(each.key, each.key)) for each in given]
+    options: list[Option] = []
+    for option in current.options:
+        options += [each for each in moved if each.key != "type"] if option.key == _KEY else [option]
+    return replace(current, options=tuple(options))
+
+
+def _attached(
+    statement: AlterSetConnection, snapshot: Snapshot, current: Definition, new: ConnectionRecord
+) -> Definition:
+    """The definition with the connection's name. Raises SqlError where the two set one property differently."""
+    given = dict(options_given(snapshot, new, names_in_connection(current)))
+    own = dict(own_options(snapshot, current))
+    if other := [key for key in own if key in given and own[key] != given[key]]:
+        kind, name = statement.kind, statement.name.last
+        wanted = shown(tuple((key, given[key]) for key in other))
+        listed = ", ".join(f"{key} = {_written(value)}" for key, value in wanted.items())
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'{kind.lower()} "{name}" sets what connection "{new.name}" sets to another value: {", ".join(other)}',
+            span=statement.connection.span if statement.connection else statement.name.span,
+            hint=f"ALTER SOURCE {name} UNSAFE SET ({listed}) first"
+            if kind == "SOURCE"
+            else f"the connection has {listed}; where that is right, DROP SINK {name} and create it on the connection",
+        )
+    reference = Option(key=_KEY, value=ConnectionValue(connection=Name(parts=(new.name,))))
+    options = [option for option in current.options if option.key not in given and option.key != _KEY]
+    at = next((place for place, option in enumerate(options) if option.key == "connector"), 0) + 1
+    return replace(current, options=(*options[:at], reference, *options[at:]))
+
+
+def _written(value: str) -> str:
+    return value if value.startswith("SECRET ") else "'" + value.replace("'", "''") + "'"
+
+
+def _check(statement: AlterSetConnection, snapshot: Snapshot, merged: Definition) -> None:
+    """As check_connected; the caret stays in this statement."""
+    try:
+        check_connected(snapshot, merged)
+    except SqlError as error:
+        error.span = statement.connection.span if statement.connection else statement.name.span
+        raise

@@ -1,0 +1,66 @@
+"""What the targets of INJECT say alike, whether a source or a checkpoint made elsewhere is moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.model.offset_files import read_offsets
+from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
+from rw_sql.plan.requests.catalog import Asking, clock, file_text
+from rw_sql.syntax.statements import InjectFromFile, InjectToTimestamp, InjectValues
+
+if TYPE_CHECKING:
+    from rw_sql.model.offset_files import OffsetsText
+    from rw_sql.syntax.statements import (
+        InjectBack,
+        InjectCheckpointOffsets,
+        InjectSourceOffsets,
+    )
+
+
+def require_offsets_written(statement: InjectSourceOffsets | InjectCheckpointOffsets) -> None:
+    """Raises SqlError where CONVENTION is given and the target writes no offsets that it could be about."""
+    target = statement.target
+    if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
+        raise SqlError(
+            INVALID_DEFINITION,
+            "CONVENTION tells how written offsets are meant, and this target writes none",
+            span=target.span,
+            hint="leave CONVENTION out",
+        )
+
+
+def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffsets) -> None:
+    """Raises SqlError where VALUES, which names its splits, comes with FOR SPLITS."""
+    if statement.splits:
+        raise SqlError(
+            INVALID_DEFINITION,
+            "VALUES names its splits itself",
+            span=statement.splits[0].span,
+            hint="leave FOR SPLITS out, or the other splits out of VALUES",
+        )
+
+
+def offsets_in_file(target: InjectFromFile) -> Asking[OffsetsText]:
+    """The offsets that a file names. Raises SqlError where it cannot be read, at the target."""
+    try:
+        text = yield from file_text(target.path)
+        return read_offsets(text, target.path)
+    except SqlError as error:
+        error.span = error.span or target.span
+        error.hint = error.hint or "give a path or URI that this process can read"
+        raise
+
+
+def moment_of(target: InjectToTimestamp | InjectBack) -> Asking[int]:
+    """The time that a target names, in milliseconds since 1970."""
+    if isinstance(target, InjectToTimestamp):
+        return timestamp_milliseconds(target.timestamp, target.span)
+    now = yield from clock()
+    return now - interval_milliseconds(target.interval, target.span)
+
+
+def members_notices(group: str, members: int) -> list[str]:
+    """What an operator should know of a consumer group that has members."""
+    return [f'consumer group "{group}" has {members} members: it may move on meanwhile'] if members else []

@@ -1,0 +1,7 @@
+"""Statements that move positions, the heart of the product: UNSAFE SET, RESET, INJECT, SKIP, blocks, UNDO, REWIND.
+
+Each builds a preview of duplicates and gaps, which must be confirmed, and is kept in the log of operations.
+
+Imports: the other rooms of ``statements``. Imported by: ``show`` and ``plan/lower.py``.
+Begin with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets`` (a new target goes there).
+"""

@@ -1,0 +1,212 @@
+"""Lowers BEGIN UNSAFE … COMMIT: each statement on the catalog as those before would leave it, and one plan of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
+from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord, PutSplitStates
+from rw_sql.metastore.snapshot import effect_of
+from rw_sql.model.job_specs import fragment_source, holds_of
+from rw_sql.plan.effects.source_impact import (
+    all_answers,
+    connection_answers,
+    connection_part,
+    in_one,
+    moves_of,
+    predictions,
+    touched_sources,
+)
+from rw_sql.plan.requests.catalog import as_if
+from rw_sql.plan.result.allow import predicted_words
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.move.sink_impact import sink_moves_of
+from rw_sql.plan.statements.source.source import ALL_SOURCES
+from rw_sql.syntax import render
+from rw_sql.syntax import statements as ast
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, ObjectRecord
+    from rw_sql.metastore.snapshot import Effect
+    from rw_sql.plan.effects.source_impact import Move
+    from rw_sql.plan.requests.catalog import Asking
+
+BLOCK = "BEGIN UNSAFE"
+BEGIN_TO_COMMIT = "BEGIN UNSAFE … COMMIT"
+
+Lower = Callable[["ast.Statement", "Snapshot"], "Asking[Plan]"]
+
+INSIDE = (
+    ast.PauseSource,
+    ast.PauseAllSources,
+    ast.ResumeSource,
+    ast.ResumeAllSources,
+    ast.AlterSourceUnsafeSet,
+    ast.AlterTableUnsafeSet,
+    ast.ResetSourceSplits,
+    ast.InjectSourceOffsets,
+    ast.SkipRecord,
+    ast.AlterConnectionOptions,
+    ast.AlterSetConnection,
+    ast.AlterConnector,
+)
+"""The statements that a block collects."""
+
+SHOWN_INSIDE = (
+    ast.ShowObjects,
+    ast.ShowSourceSplits,
+    ast.ShowSourceContinuity,
+    ast.ShowUnsafeOperations,
+    ast.ShowCreate,
+    ast.Describe,
+)
+"""The statements that a block answers at once, from the catalog as it would be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What the statements of a block come to: the plan of each, all changes in order, and the catalog after them."""
+
+    plans: tuple[Plan, ...]
+    changes: tuple[Change, ...]
+    then: Snapshot
+
+
+def require_inside(statement: ast.Statement) -> None:
+    """Raises SqlError NOT_IN_A_BLOCK where a block does not collect such a statement."""
+    if not isinstance(statement, INSIDE):
+        words = " ".join(render(statement).split()[:2])
+        raise SqlError(
+            NOT_IN_A_BLOCK,
+            f"{words} cannot run inside a BEGIN UNSAFE block",
+            span=statement.span,
+            hint="a block takes PAUSE, UNSAFE SET, RESET, INJECT, SKIP, ALTER CONNECTION and RESUME, and SHOW; "
+            "ROLLBACK ends it",
+        )
+
+
+def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, lower: Lower) -> Asking[Collected]:
+    """Lowers statements one after the other, each on the catalog that those before it would leave."""
+    then = snapshot
+    plans: list[Plan] = []
+    changes: tuple[Change, ...] = ()
+    for statement in statements:
+        require_inside(statement)
+        plan = yield from as_if(then, lower(statement, then))
+        plans.append(plan)
+        if plan.operation is not None:
+            changes = (*changes, *plan.operation.changes)
+            then = after(then, plan.operation.changes)
+    return Collected(plans=tuple(plans), changes=changes, then=then)
+
+
+def lower_inside(
+    before: tuple[ast.Statement, ...], statement: ast.Statement, snapshot: Snapshot, lower: Lower
+) -> Asking[Plan]:
+    """The plan of one statement inside of a block, on what those ``before`` it come to."""
+    collected = yield from collect(before, snapshot, lower)
+    return (yield from as_if(collected.then, lower(statement, collected.then)))
+
+
+def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lower) -> Asking[Plan]:
+    """The block as one operation: what its statements come to, from where each source stands to where it will."""
+    collected = yield from _located(statement, snapshot, lower)
+    effect = effect_of(snapshot, snapshot.epoch + 1, "", collected.changes)
+    affected = tuple(dict.fromkeys(id_ for plan in collected.plans for id_ in plan.affected))
+    if not (effect.objects or effect.splits or effect.states):
+        answer = ObjectChange(object="", change="NOTHING", detail="the statements of the block come to nothing")
+        return Plan(statement=statement, changes=(answer,), affected=affected)
+    then = after(snapshot, collected.changes)
+    moves = yield from moves_of(snapshot, then, _moved(effect, snapshot, then))
+    connections = [r for r in map(then.get, effect.objects) if isinstance(r, ConnectionRecord)]
+    holds = _holds(effect, snapshot, {move.source.id for move in moves})
+    parts = [connection_part(snapshot, then, connection) for connection in connections]
+    parts += [move.preview for move in moves]
+    sinks = yield from sink_moves_of(snapshot, then, effect.objects)
+    parts += [sink.preview for sink in sinks]
+    title = f"{BEGIN_TO_COMMIT}, {len(statement.statements)} statements"
+    told = tuple(f"{row.object}: {row.change.lower()}" for row in holds)
+    preview = in_one(title, tuple(parts), told)
+    touched: list[ObjectRecord] = [*connections, *(move.source for move in moves), *(move.sink for move in sinks)]
+    names = dict.fromkeys(
+        name for found in touched for name in (found.name, *(d.name for d in snapshot.dependents_of(found.id)))
+    )
+    for row in holds:
+        names[row.object] = None
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, collected.changes),
+        operation=Operation(
+            kind=BLOCK,
+            statement=render(statement),
+            objects=tuple(names),
+            changes=collected.changes,
+            is_unsafe=True,
+            reason=statement.reason,
+            plan=render_preview(preview),
+            prediction=predictions(moves),
+        ),
+        changes=(
+            *(row for connection in connections for row in connection_answers(snapshot, then, connection)),
+            *all_answers(moves),
+            *(row for move in sinks for row in move.answers),
+            *holds,
+        ),
+        preview=preview,
+        is_unsafe=True,
+        affected=affected,
+        unallowed=_unallowed(collected, moves),
+        fingerprint=_positions(snapshot, collected.changes),
+    )
+
+
+def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
+    """The positions that are set of sources that stand still: a token stands for these, whatever TO LATEST comes to.
+
+    A source that runs is moved from wherever it has come to by the time of the commit.
+    """
+    put = (change for change in changes if isinstance(change, PutSplitStates))
+    return ";".join(
+        f"{each.fragment}: {sorted(each.states.items())}"
+        for each in put
+        if holds_of(snapshot, fragment_source(each.fragment))
+    )
+
+
+def _unallowed(collected: Collected, moves: Sequence[Move]) -> tuple[str, ...]:
+    """The words of ALLOW that a statement lacks for what the block comes to."""
+    comes = predicted_words(split for move in moves for split in move.preview.splits)
+    lacking = {word for plan in collected.plans for word in plan.unallowed}
+    return tuple(word for word in comes if word in lacking)
+
+
+def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lower) -> Asking[Collected]:
+    try:
+        return (yield from collect(statement.statements, snapshot, lower))
+    except SqlError as error:
+        # Its place is in another text than COMMIT: each statement was right when it was typed.
+        error.span = statement.span
+        raise
+
+
+def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...]:
+    """The sources of which more changes than their hold."""
+    ids = [id_ for id_, record in effect.objects.items() if record is not None and record.kind != "pause"]
+    found = touched_sources((*effect.splits, *effect.states), ids, then)
+    return tuple(id_ for id_ in found if snapshot.get(id_) is not None)
+
+
+def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ObjectChange, ...]:
+    """Holds that the block puts or lifts, of the sources that no other row tells of."""
+    rows = []
+    for id_, record in effect.objects.items():
+        hold = record if record is not None else snapshot.get(id_)
+        if isinstance(hold, PauseRecord) and hold.source_id not in told:
+            name = hold.name if hold.source_id is not None else ALL_SOURCES
+            rows.append(ObjectChange(object=name, change="RESUMED" if record is None else "PAUSED"))
+    return tuple(rows)

@@ -1,0 +1,245 @@
+"""Lowers INJECT SOURCE OFFSETS: forces where a paused source continues. All or nothing; unnamed splits stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import SplitState, UpstreamSplit
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import (
+    INVALID_SPLIT_STATE,
+    OFFSET_OUT_OF_RANGE,
+    SOURCE_IS_RUNNING,
+    SPLITS_UNKNOWN,
+    SqlError,
+)
+from rw_sql.model.job_specs import holds_of, named_splits
+from rw_sql.model.names import find_source
+from rw_sql.model.options import source_options
+from rw_sql.plan.effects.dependents import effects_on_dependents
+from rw_sql.plan.effects.discovery import OK, OTHER_CLUSTER, identified, identity_status, preview_splits, startup_states
+from rw_sql.plan.effects.per_reader import for_each_reader, readers_of
+from rw_sql.plan.requests.catalog import Asking, job_statuses
+from rw_sql.plan.requests.positions import positions
+from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.result.allow import unallowed_words
+from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.statements.move.inject_targets import Ground, few, read_target
+from rw_sql.plan.statements.move.unsafe_set_and_reset import dependents_of, resolve_splits, unsafe_plan
+from rw_sql.plan.statements.source.source import require_upstream, states_change
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import Connector, Upstream
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.statements.move.inject_targets import Wanted
+    from rw_sql.syntax.statements import InjectSourceOffsets
+
+
+def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot) -> Asking[Plan]:
+    """INJECT SOURCE OFFSETS: the source must be paused and its splits known; every offset is checked first."""
+    source = find_source(snapshot, statement.name)
+    yield from require_stopped(statement.name.span, snapshot, source)
+    return (yield from for_each_reader(snapshot, source, lambda reader: _inject(statement, snapshot, reader)))
+
+
+def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+    source = reader.source
+    kind = connector(source.connector)
+    splits = named_splits(snapshot, source, snapshot.splits(reader.fragment))
+    if not splits:
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f'the splits of source "{source.name}" are not known',
+            span=statement.name.span,
+            hint=f"RESET SOURCE SPLITS {source.name} finds them, once the upstream answers",
+        )
+    options = source_options(snapshot, source)
+    upstream = yield from look_closely(source.connector, options)
+    if statement.is_validated:
+        require_upstream(upstream, source.name, statement.name.span)
+    stands = yield from positions(source.id, reader.fragment)
+    chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
+    chosen_set = frozenset(chosen)
+    ground = Ground(
+        snapshot=snapshot,
+        source=source,
+        kind=kind,
+        options=options,
+        chosen=chosen,
+        upstream=upstream,
+        stands=stands,
+    )
+    wish = yield from read_target(statement, ground)
+    ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wish.entries), splits)
+    picked = [(id_, entry) for id_, entry in zip(ids, wish.entries, strict=True) if id_ in chosen_set]
+    resets = [upstream.splits[id_] for id_, entry in picked if entry.state is None and id_ in upstream.splits]
+    restarted = yield from startup_states(kind, source.connector, options, resets)
+    states: dict[str, SplitState] = {}
+    clamped: list[str] = []
+    for id_, entry in picked:
+        if entry.state is None:
+            if id_ not in restarted:
+                raise SqlError(
+                    SPLITS_UNKNOWN, f'split "{id_}" cannot be reset while its upstream does not answer', span=entry.span
+                )
+            states[id_] = restarted[id_]
+        else:
+            wanted = _checked(statement, kind, id_, entry, upstream, stands)
+            states[id_] = _in_range(statement, wanted, upstream.splits.get(id_), entry.span)
+            if states[id_].offset != wanted.offset:
+                clamped.append(f"{id_} from {wanted.offset} to {states[id_].offset}")
+    if wish.entries and not picked:
+        raise _names_none(statement, ids)
+    said = (f"clamped to what the upstream holds: {few(clamped)}",) if clamped else ()
+    return (yield from _plan(statement, ground, reader, states, (*wish.notices, *said)))
+
+
+def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
+    """Raises SqlError unless a source is paused, its readers have stopped, and there is one to take offsets."""
+    hint = f"PAUSE SOURCE {source.name} first, RESUME SOURCE {source.name} afterwards"
+    if not holds_of(snapshot, source.id):
+        raise SqlError(
+            SOURCE_IS_RUNNING,
+            f'source "{source.name}" must be paused to take offsets',
+            span=span,
+            hint=hint,
+        )
+    readers = readers_of(snapshot, source)
+    if not readers:
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f'source "{source.name}" is not shared, and no view reads it yet: there is nothing to set offsets of',
+            span=span,
+            hint="CREATE MATERIALIZED VIEW first: while the source is paused, it does not read either",
+        )
+    statuses = yield from job_statuses()
+    for reader in readers:
+        status = statuses.get(reader.job)
+        if status is not None and status.state in ("RUNNING", "STARTING", "STOPPING"):
+            raise SqlError(
+                SOURCE_IS_RUNNING,
+                f'source "{source.name}" is paused in the catalog, but its job still runs',
+                span=span,
+                hint="SHOW JOBS tells when it has stopped; then run this again",
+            )
+
+
+def _checked(
+    statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted, upstream: Upstream, stands: Positions
+) -> SplitState:
+    """The state that is asked for, once it is a valid one of this very split; its range is not looked at."""
+    if isinstance(entry.state, int):
+        state = SplitState(split=split, offset=entry.state)
+    else:
+        state = _decoded(statement, kind, split, entry)
+    seen, old = upstream.splits.get(split), stands.states.get(split)
+    # Where the upstream does not answer, the split is the one that was read last.
+    is_of = seen or (
+        None
+        if old is None
+        else UpstreamSplit(split=split, start=0, end=0, cluster=old.cluster, incarnation=old.incarnation)
+    )
+    if is_of is not None and (identity := identity_status(state, is_of)) != OK:
+        what = "another cluster" if identity == OTHER_CLUSTER else "a topic that was deleted and made again"
+        raise SqlError(
+            INVALID_SPLIT_STATE,
+            f'the state of split "{split}" was taken from {what}: its offset means nothing here',
+            span=entry.span,
+            hint="write the offset alone if it is meant for this upstream",
+        )
+    if seen is None:
+        if state.offset < 0:
+            raise SqlError(
+                INVALID_SPLIT_STATE, f'offset {state.offset} of split "{split}" is negative', span=entry.span
+            )
+        return replace(state, cluster=old.cluster, incarnation=old.incarnation) if old else state
+    return identified(state, seen)
+
+
+def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamSplit | None, span: Span) -> SplitState:
+    """The state to store: one that the upstream holds, or clamped to that where the statement allows it."""
+    if seen is None or seen.start <= state.offset <= seen.end:
+        return state
+    if "CLAMP" in statement.allow:
+        return replace(state, offset=min(max(state.offset, seen.start), seen.end))
+    side = "beyond the end" if state.offset > seen.end else "before the start"
+    raise SqlError(
+        OFFSET_OUT_OF_RANGE,
+        f'offset {state.offset} of split "{state.split}" lies {side}: the upstream holds [{seen.start}, {seen.end})',
+        span=span,
+        hint="ALLOW CLAMP takes the nearest offset that it holds",
+    )
+
+
+def _names_none(statement: InjectSourceOffsets, ids: tuple[str, ...]) -> SqlError:
+    """The error where FOR SPLITS picks none of the splits that the target names."""
+    return SqlError(
+        INVALID_SPLIT_STATE,
+        "no offsets are given of the splits in FOR SPLITS",
+        span=statement.target.span,
+        hint=f"offsets are given of {few(ids)}",
+    )
+
+
+def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted) -> SplitState:
+    try:
+        state = kind.decode_state(split, str(entry.state or ""))
+    except SqlError as error:
+        if error.span is None:
+            error.span = entry.span
+        raise
+    return replace(state, offset=state.offset + 1) if statement.convention == "last_seen" else state
+
+
+def _plan(
+    statement: InjectSourceOffsets,
+    ground: Ground,
+    reader: Reader,
+    states: Mapping[str, SplitState],
+    notices: tuple[str, ...],
+) -> Asking[Plan]:
+    snapshot, source, upstream, stands = ground.snapshot, ground.source, ground.upstream, ground.stands
+    if not states:
+        raise SqlError(INVALID_SPLIT_STATE, "no offsets are given", span=statement.target.span)
+    assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
+    kept = [split for split in assigned if split not in states]
+    after = {split: states.get(split, stands.states.get(split)) for split in assigned}
+    answers = []
+    for split, state in states.items():
+        old = stands.states.get(split)
+        was = f" (was {old.offset})" if old else ""
+        change = "INJECTED" if old is None or old.offset != state.offset else "UNCHANGED"
+        answers.append(ObjectChange(object=source.name, change=change, detail=f"{split} at {state.offset}{was}"))
+    if kept:
+        answers.append(ObjectChange(object=source.name, change="KEPT", detail=f"not named, position kept: {few(kept)}"))
+    answers += [ObjectChange(object=source.name, change="NOTICE", detail=notice) for notice in notices]
+    if not upstream.is_reachable:
+        notices = (*notices, f"the upstream does not answer: {upstream.error}")
+    rows = preview_splits(ground.kind, upstream, stands, after)
+    moved = [row for row in rows if row.split in states]
+    preview = Preview(
+        title=f"INJECT SOURCE OFFSETS into source {source.name}",
+        dependents=dependents_of(snapshot, reader),
+        splits=rows,
+        notices=(*notices, *(yield from effects_on_dependents(snapshot, reader, moved))),
+    )
+    return unsafe_plan(
+        statement,
+        snapshot,
+        reader,
+        kind="INJECT SOURCE OFFSETS",
+        changes=(states_change(reader.fragment, source.connector, dict(states), stands.log_version),),
+        preview=preview,
+        answers=tuple(answers),
+        reason=statement.reason,
+        stands=stands,
+        unallowed=unallowed_words(moved, statement.allow),
+        fingerprint=",".join(f"{row.split}={row.old}>{row.new}" for row in moved),
+    )

@@ -1,0 +1,304 @@
+"""What an INJECT asks for, split by split: as written, or out of a file, a group, a checkpoint, a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from rw_sql.checkpoints.offset_log import read_entry
+from rw_sql.errors import (
+    INVALID_DEFINITION,
+    INVALID_OFFSETS_FILE,
+    INVALID_SPLIT_STATE,
+    SPLITS_UNKNOWN,
+    UPSTREAM_MISSING,
+    SqlError,
+    near_names,
+)
+from rw_sql.model.job_specs import holds_of
+from rw_sql.model.names import find_source
+from rw_sql.model.offset_files import EARLIEST, LATEST
+from rw_sql.model.options import visible
+from rw_sql.plan.effects.discovery import OK, identity_status
+from rw_sql.plan.effects.per_reader import only_fragment
+from rw_sql.plan.requests.catalog import Asking, checkpoint_text
+from rw_sql.plan.requests.positions import positions
+from rw_sql.plan.requests.upstream import group_offsets, offsets_at
+from rw_sql.plan.statements.inject_common import (
+    members_notices,
+    moment_of,
+    offsets_in_file,
+    require_no_split_list,
+    require_offsets_written,
+)
+from rw_sql.syntax.statements import (
+    InjectBack,
+    InjectFromCheckpoint,
+    InjectFromFile,
+    InjectFromGroup,
+    InjectFromSource,
+    InjectShift,
+    InjectTo,
+    InjectToOffset,
+    InjectToTimestamp,
+    InjectValues,
+    NullValue,
+    SplitId,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.connectors.base import Connector, Upstream
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.syntax.statements import InjectSourceOffsets
+
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One split and where it is to go on: a state as it was written, an offset that was worked out, or a reset (None).
+
+    ``span`` is where it stands in the statement.
+    """
+
+    split: SplitId
+    state: str | int | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a target asks for, and what about it an operator should know."""
+
+    entries: tuple[Wanted, ...]
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What is known where a target is read: the source, the splits that were chosen, and what the upstream said."""
+
+    snapshot: Snapshot
+    source: SourceRecord
+    kind: Connector
+    options: PlannedOptions
+    chosen: tuple[str, ...]
+    upstream: Upstream
+    stands: Positions
+
+
+def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
+    """What the target asks for, among the splits that were chosen. Raises SqlError at the first thing amiss."""
+    target = statement.target
+    require_offsets_written(statement)
+    match target:
+        case InjectValues():
+            return _values(statement, target)
+        case InjectFromFile():
+            return (yield from _file(target, ground))
+        case InjectFromGroup():
+            return (yield from _group(target, ground))
+        case InjectFromCheckpoint():
+            return (yield from _checkpoint(target, ground))
+        case InjectFromSource():
+            return (yield from _source(target, ground))
+        case InjectTo():
+            return _bounds(target.where, target.span, ground)
+        case InjectToOffset():
+            return _wish(dict.fromkeys(ground.chosen, target.offset), target.span)
+        case InjectShift():
+            return _shift(target, ground)
+        case InjectToTimestamp() | InjectBack():
+            return (yield from _time((yield from moment_of(target)), target.span, ground))
+        case _:
+            assert_never(target)
+
+
+def few(names: Iterable[str]) -> str:
+    """The first of many names, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(listed[:_MOST_NAMED]) + more
+
+
+def _wish(offsets: dict[str, int], span: Span, *notices: str) -> Wish:
+    entries = tuple(Wanted(split=SplitId(id=split, span=span), state=at, span=span) for split, at in offsets.items())
+    return Wish(entries=entries, notices=notices)
+
+
+def _values(statement: InjectSourceOffsets, target: InjectValues) -> Wish:
+    require_no_split_list(statement)
+    return Wish(
+        entries=tuple(
+            Wanted(
+                split=entry.split,
+                state=None if isinstance(entry.value, NullValue) else entry.value.text,
+                span=entry.value.span,
+            )
+            for entry in target.entries
+        )
+    )
+
+
+def _file(target: InjectFromFile, ground: Ground) -> Asking[Wish]:
+    written = yield from offsets_in_file(target)
+    entries = []
+    for entry in written.entries:
+        state: str | int | None = entry.state
+        if entry.bound is not None:
+            id_ = ground.kind.resolve_split(visible(ground.options), entry.split)
+            _require_bounds((id_,), target.span, ground)
+            state = _bound(ground, id_, entry.bound)
+        entries.append(Wanted(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
+    return Wish(entries=tuple(entries))
+
+
+def _group(target: InjectFromGroup, ground: Ground) -> Asking[Wish]:
+    try:
+        answer = yield from group_offsets(ground.source.connector, ground.options, target.group, ground.chosen)
+    except SqlError as error:
+        error.span = error.span or target.span
+        raise
+    if not answer.offsets:
+        near = near_names(target.group, answer.groups)
+        raise SqlError(
+            UPSTREAM_MISSING,
+            f'consumer group "{target.group}" has committed no offset of these splits',
+            span=target.span,
+            hint=f'did you mean "{near[0]}"?' if near else "kafka-consumer-groups --list names all groups",
+        )
+    notices = members_notices(target.group, answer.members)
+    if uncommitted := [split for split in ground.chosen if split not in answer.offsets]:
+        notices.append(f'consumer group "{target.group}" has committed nothing of {few(uncommitted)}')
+    return _wish(dict(answer.offsets), target.span, *notices)
+
+
+def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
+    def refuse(message: str, hint: str) -> SqlError:
+        return SqlError(INVALID_OFFSETS_FILE, f"checkpoint {target.path!r} {message}", span=target.span, hint=hint)
+
+    try:
+        found = yield from checkpoint_text(target.path)
+    except SqlError as error:
+        error.span = error.span or target.span
+        raise
+    try:
+        texts = read_entry(found.text).offsets
+    except ValueError as error:
+        raise refuse(
+            f"holds no offsets: {error}", "give the checkpointLocation of a Structured Streaming query"
+        ) from error
+    offsets: dict[str, int] = {}
+    others: set[str] = set()
+    for text in texts:
+        try:
+            read = ground.kind.read_positions(text) if text else {}
+        except (ValueError, TypeError, AttributeError, KeyError):
+            continue  # another kind of source: this one stands in other lines
+        for split, offset in read.items():
+            if split not in ground.chosen:
+                others.add(split)
+            elif offsets.setdefault(split, offset) != offset:
+                raise refuse(
+                    f'reads split "{split}" in several places, at {offsets[split]} and {offset}',
+                    f"INJECT SOURCE OFFSETS {ground.source.name} VALUES ('{split}' = {min(offset, offsets[split])})",
+                )
+    if not offsets:
+        reads = f"; it reads {few(sorted(others))}" if others else ""
+        raise refuse(
+            f'reads no split of source "{ground.source.name}"', f"SHOW SOURCE SPLITS {ground.source.name}{reads}"
+        )
+    notices = [f"taken from batch {found.batch} of the checkpoint"]
+    if found.planned > found.batch:
+        notices.append(f"batch {found.planned} of the checkpoint is planned but not committed: it is not counted")
+    if others:
+        notices.append(f"not of these splits, left out: {few(sorted(others))}")
+    return _wish(offsets, target.span, *notices)
+
+
+def _source(target: InjectFromSource, ground: Ground) -> Asking[Wish]:
+    other = find_source(ground.snapshot, target.source)
+    if other.id == ground.source.id:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'source "{other.name}" already stands where it stands',
+            span=target.span,
+            hint="name another source that reads the same splits",
+        )
+    stands = yield from positions(other.id, only_fragment(ground.snapshot, other, target.span))
+    common = [split for split in ground.chosen if split in stands.states]
+    if not common:
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f'source "{other.name}" has no position in any split of source "{ground.source.name}"',
+            span=target.span,
+            hint=f"SHOW SOURCE SPLITS {other.name}",
+        )
+    notices = []
+    if not holds_of(ground.snapshot, other.id):
+        notices.append(f'source "{other.name}" is running: it moves on meanwhile')
+    if missing := [split for split in ground.chosen if split not in stands.states]:
+        notices.append(f'source "{other.name}" has no position in {few(missing)}')
+    entries = tuple(
+        Wanted(
+            split=SplitId(id=split, span=target.span),
+            state=ground.kind.encode_state(stands.states[split]),
+            span=target.span,
+        )
+        for split in common
+    )
+    return Wish(entries=entries, notices=tuple(notices))
+
+
+def _require_bounds(splits: Iterable[str], span: Span, ground: Ground) -> None:
+    missing = [split for split in splits if split not in ground.upstream.splits]
+    if missing:
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f"the upstream does not tell the bounds of {few(missing)}",
+            span=span,
+            hint="name the offsets with VALUES, or wait until the upstream answers",
+        )
+
+
+def _bound(ground: Ground, split: str, where: str) -> int:
+    seen = ground.upstream.splits[split]
+    return {EARLIEST: seen.start, LATEST: seen.end}[where]
+
+
+def _bounds(where: str, span: Span, ground: Ground) -> Wish:
+    _require_bounds(ground.chosen, span, ground)
+    return _wish({split: _bound(ground, split, where) for split in ground.chosen}, span)
+
+
+def _time(milliseconds: int, span: Span, ground: Ground) -> Asking[Wish]:
+    _require_bounds(ground.chosen, span, ground)
+    try:
+        found = yield from offsets_at(ground.source.connector, ground.options, milliseconds, ground.chosen)
+    except SqlError as error:
+        error.span = error.span or span
+        raise
+    nothing_later = [split for split in ground.chosen if found[split] >= ground.upstream.splits[split].end]
+    notices = [f"no record at or after that time, so at the end: {few(nothing_later)}"] if nothing_later else []
+    return _wish({split: found[split] for split in ground.chosen}, span, *notices)
+
+
+def _shift(target: InjectShift, ground: Ground) -> Wish:
+    offsets = {}
+    for split in ground.chosen:
+        state, seen = ground.stands.states.get(split), ground.upstream.splits.get(split)
+        if state is None or (seen is not None and identity_status(state, seen) != OK):
+            raise SqlError(
+                INVALID_SPLIT_STATE,
+                f'cannot shift split "{split}": it has no position in what the upstream holds now',
+                span=target.span,
+                hint=f"RESET SOURCE SPLITS {ground.source.name}, or name an offset with VALUES",
+            )
+        offsets[split] = state.offset + target.records
+    return _wish(offsets, target.span)

@@ -1,0 +1,334 @@
+"""Lowers REWIND SOURCE: a source and all that was made of it goes back to just before an operation.
+
+The catalog gives back what UNDO would: definition, assignments, positions, of the operation and of all after it. Rows
+and operator state come from the rewind point that the owner made then; it takes them back before anything reads on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import CANNOT_REWIND, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.codec import BeforeImage, before_from_json, changes_back
+from rw_sql.metastore.records import (
+    FORGOTTEN,
+    ConnectionRecord,
+    MaterializedViewRecord,
+    Operation,
+    PutObject,
+    RewindRecord,
+    SinkRecord,
+    SourceRecord,
+    StoredState,
+)
+from rw_sql.model.job_specs import ingest_fragment, sink_job, view_job
+from rw_sql.model.names import find_operation, find_source, spoken
+from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.plan.effects.source_impact import answers_of, move_of, predictions
+from rw_sql.plan.requests.catalog import operations
+from rw_sql.plan.requests.rewind import look_at_rewind, rewind_points
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.prediction import prediction_from_json
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import Step, after, steps_of
+from rw_sql.plan.statements.move.undo import REWIND, checked
+from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
+from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import PointDependent, RewindPoint
+    from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.requests.rewind import RewindLook, TableBack
+    from rw_sql.syntax.statements import RewindSource
+
+
+def rewind_statement(source: SourceRecord, operation: int) -> str:
+    """The statement that goes back to just before an operation."""
+    return f"{REWIND} {quoted(source.name)} TO OPERATION {operation}"
+
+
+def lower_rewind_source(statement: RewindSource, snapshot: Snapshot) -> Asking[Plan]:
+    """REWIND SOURCE: log, views and their state as they were just before an operation; the source reads on from there.
+
+    Refused where there is no rewind point, where what it holds is gone, where the upstream no longer has the records to
+    go on with, and where a sink has sent out rows since, unless ALLOW DUPLICATES.
+    """
+    source = find_source(snapshot, statement.name)
+    if extra := [word for word in statement.allow if word != "DUPLICATES"]:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"{REWIND} leaves nothing out: ALLOW {', '.join(extra)} has no meaning here",
+            span=statement.span,
+            hint="ALLOW DUPLICATES accepts that sinks send out rows again",
+        )
+    if not source.is_shared:
+        raise _refused(
+            statement,
+            "it is not shared: its views' own readers keep no rewind points",
+            f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back",
+        )
+    records = yield from operations(since=statement.operation)
+    listed = f"SHOW UNSAFE OPERATIONS FOR {quoted(source.name)}"
+    record = find_operation(records, statement.operation, statement.span, listed)
+    if not record.is_unsafe or ingest_fragment(source.id) not in prediction_from_json(record.prediction):
+        raise _refused(
+            statement,
+            f'it did not move source "{source.name}"',
+            f"{listed} lists those that did",
+        )
+    point = _the_point(statement, source, (yield from rewind_points(source.id)))
+    look = yield from look_at_rewind(point)
+    _require_there(statement, snapshot, look)
+    before = _before(statement, snapshot, source, point, tuple(reversed(records)))
+    base = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
+    known = {dependent.id: dependent for dependent in point.dependents}
+    readers = snapshot.dependents_of(source.id)
+    _require_settled(statement, snapshot, readers)
+    _require_known(statement, [record for record in readers if not _is_in(record, known)])
+    sinks = tuple(record for record in readers if isinstance(record, SinkRecord))
+    notices = _sink_notices(statement, sinks, look)
+    return (yield from _plan(statement, snapshot, source, base, point, look, sinks, notices))
+
+
+def _refused(statement: RewindSource, why: str, hint: str | None = None) -> SqlError:
+    message = f'source "{statement.name.last}" cannot be rewound to operation {statement.operation}: {why}'
+    return SqlError(CANNOT_REWIND, message, span=statement.span, hint=hint)
+
+
+def _is_in(record: ObjectRecord, known: Mapping[int, PointDependent]) -> bool:
+    found = known.get(record.id)
+    return found is not None and (
+        isinstance(record, SinkRecord) or found.generation == getattr(record, "generation", 1)
+    )
+
+
+def _the_point(statement: RewindSource, source: SourceRecord, points: Sequence[RewindPoint]) -> RewindPoint:
+    undo = f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back"
+    there = [str(point.operation) for point in points if point.reason is None]
+    hint = f"rewind points of {source.name}: operation {', '.join(there)}; {undo}" if there else undo
+    point = next((found for found in points if found.operation == statement.operation), None)
+    if point is None:
+        raise _refused(
+            statement,
+            "there is no rewind point: it was not made yet, nothing had been read, or newer ones have taken its place",
+            hint,
+        )
+    if point.reason is not None:
+        raise _refused(statement, f"there is no rewind point: {point.reason}", hint)
+    return point
+
+
+def _require_there(statement: RewindSource, snapshot: Snapshot, look: RewindLook) -> None:
+    for table in look.tables:
+        if table.lost is not None:
+            record = snapshot.get(table.object_id)
+            told = f'{spoken(record.kind)} "{record.name}"' if record is not None else f"object {table.object_id}"
+            hint = f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back"
+            raise _refused(statement, f"{told} {table.lost}", hint)
+
+
+def _before(
+    statement: RewindSource,
+    snapshot: Snapshot,
+    source: SourceRecord,
+    point: RewindPoint,
+    records: Sequence[OperationRecord],
+) -> BeforeImage:
+    """What the operation met, of the source alone: the oldest image of each thing from that operation on.
+
+    Every split that had a position gets the one that it had come to, whether an operation touched it since or not.
+    """
+    fragment = ingest_fragment(source.id)
+    objects: dict[int, ObjectRecord | None] = {}
+    splits: dict[str, int | None] = {}
+    states: dict[str, StoredState | None] = {}
+    for record in records:
+        image = before_from_json(record.before)
+        _require_same_connection(statement, snapshot, source, record, image)
+        if record.kind in RESHAPING and source.id in image.objects:
+            raise _refused(
+                statement, f"operation {record.epoch} ({record.kind}) gave it another shape since, or another name"
+            )
+        if source.id in image.objects:
+            objects.setdefault(source.id, image.objects[source.id])
+        for split, epoch in image.splits.get(fragment, {}).items():
+            splits.setdefault(split, epoch)
+        for split, state in image.states.get(fragment, {}).items():
+            states.setdefault(split, state)
+    for split, text in point.states.items():
+        states[split] = StoredState(
+            fragment=fragment, split=split, state=text, epoch=statement.operation, log_version=point.log_version
+        )
+    # A split whose position is not known from the point had none, or had been made to forget it.
+    states = {
+        split: row for split, row in states.items() if row is None or row.state == FORGOTTEN or split in point.states
+    }
+    objects = {id_: old for id_, old in objects.items() if old != snapshot.get(id_)}
+    return BeforeImage(objects=objects, splits={fragment: splits}, states={fragment: states})
+
+
+def _require_same_connection(
+    statement: RewindSource, snapshot: Snapshot, source: SourceRecord, record: OperationRecord, image: BeforeImage
+) -> None:
+    for id_, old in image.objects.items():
+        if isinstance(old, ConnectionRecord) and id_ in source.uses and snapshot.get(id_) != old:
+            raise _refused(
+                statement,
+                f'operation {record.epoch} ({record.kind}) altered connection "{old.name}", which others may use',
+                f"UNDO OPERATION {record.epoch} gives it back; then {rewind_statement(source, statement.operation)}",
+            )
+
+
+def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Sequence[ObjectRecord]) -> None:
+    ids = {record.id for record in readers}
+    names = [rebuild.name for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
+    if names:
+        raise _refused(
+            statement,
+            f"materialized view {', '.join(names)} is being rebuilt",
+            "SHOW JOBS tells how far it is; try again when it has caught up",
+        )
+
+
+def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> None:
+    """Raises SqlError where what reads the source was made after the operation: nothing was kept of it then."""
+    late = [record for record in late if isinstance(record, MaterializedViewRecord | SinkRecord)]
+    if not late:
+        return
+    named = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in late)
+    drops = "; ".join(f"DROP {spoken(record.kind).upper()} {quoted(record.name)}" for record in reversed(late))
+    raise _refused(
+        statement,
+        f"{named} was made after the operation",
+        f"{drops}; then rewind, and create it again: SHOW CREATE tells how",
+    )
+
+
+def _sink_notices(statement: RewindSource, sinks: Sequence[SinkRecord], look: RewindLook) -> tuple[str, ...]:
+    """What is said of sinks. Raises SqlError where one stands in the way."""
+    emitted = {table.object_id for table in look.tables if table.has_emitted}
+    out = [sink for sink in sinks if sink.id in emitted]
+    if out and "DUPLICATES" not in statement.allow:
+        named = ", ".join(f'sink "{sink.name}"' for sink in out)
+        raise _refused(
+            statement,
+            f"{named} has sent out rows since, which cannot be taken back, and sends out again what is read again",
+            f"{render(replace(statement, allow=('DUPLICATES',), reason=None))}",
+        )
+    return tuple(
+        f"what sink {sink.name} has sent out since stays where it is; what is read again goes out again" for sink in out
+    )
+
+
+def _plan(
+    statement: RewindSource,
+    snapshot: Snapshot,
+    source: SourceRecord,
+    base: tuple[Change, ...],
+    point: RewindPoint,
+    look: RewindLook,
+    sinks: tuple[SinkRecord, ...],
+    notices: tuple[str, ...],
+) -> Asking[Plan]:
+    own = next((found for found in snapshot.all("rewind") if found.source_id == source.id), None)
+    rewind = RewindRecord(
+        id=own.id if own is not None else snapshot.next_id,
+        name=source.name,
+        source_id=source.id,
+        operation=statement.operation,
+        epoch=snapshot.epoch + 1,
+    )
+    changes: tuple[Change, ...] = (
+        *base,
+        # Its batches are numbered from the copy's on, and must not be taken for those that it has sent out.
+        *(PutObject(record=replace(sink, generation=sink.generation + 1)) for sink in sinks),
+        PutObject(record=rewind),
+    )
+    then = after(snapshot, changes)
+    reader, moved = readers_of(snapshot, source)[0], then.get(source.id)
+    if not isinstance(moved, SourceRecord):
+        raise LookupError(f"source {source.id} is not in the catalog")
+    move = yield from move_of(snapshot, then, reader, moved, is_taken_back=True)
+    if move.unreadable:
+        listed = ", ".join(found.describe() for found in move.unreadable[:8])
+        raise _refused(
+            statement,
+            f"the upstream no longer has what it would go on with: {listed}",
+            f"INJECT SOURCE OFFSETS {quoted(source.name)} moves it to what the upstream has",
+        )
+    told = (*_taken_back(snapshot, source, look), *notices)
+    preview = replace(
+        move.preview,
+        title=f"{REWIND} {source.name} TO OPERATION {statement.operation}",
+        notices=(*told, *move.preview.notices, _way_back(source, rewind)),
+    )
+    jobs = [view_job(r.id) for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord)]
+    jobs += [sink_job(sink.id) for sink in sinks]
+    steps = steps_of(snapshot, changes)
+    restarted = {step.subject for step in steps}
+    version = f"version {point.log_version}"
+    steps += (
+        Step(action="RewindJob", subject=ingest_fragment(source.id), detail=f"log to {version}", is_catalog=False),
+        *(
+            Step(action="RewindJob", subject=job, detail="rows and checkpoint", is_catalog=False)
+            for job in jobs
+            if job not in restarted
+        ),
+    )
+    names = (source.name, *(found.name for found in snapshot.dependents_of(source.id)))
+    return Plan(
+        statement=statement,
+        steps=steps,
+        operation=Operation(
+            kind=REWIND,
+            statement=render(statement),
+            objects=names,
+            changes=changes,
+            is_unsafe=True,
+            reason=statement.reason,
+            plan=render_preview(preview),
+            prediction=predictions((move,)),
+        ),
+        changes=(
+            ObjectChange(object=source.name, change="REWOUND", detail=f"to just before operation {rewind.operation}"),
+            *answers_of(replace(move, preview=preview)),
+        ),
+        preview=preview,
+        is_unsafe=True,
+        affected=(source.id, *(found.id for found in snapshot.dependents_of(source.id))),
+        fingerprint=f"{point.folder}@{point.made_ms}",
+    )
+
+
+def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> tuple[str, ...]:
+    """How many rows go, per table."""
+    rows = []
+    for table in look.tables:
+        record = snapshot.get(table.object_id)
+        if record is None or isinstance(record, SinkRecord):
+            continue
+        name = f"the log of {source.name}" if record.id == source.id else record.name
+        rows.append(f"{name}: {_spell(table, is_keyed=bool(getattr(record, 'keys', ())))}")
+    return tuple(rows)
+
+
+def _spell(table: TableBack, *, is_keyed: bool) -> str:
+    if table.now is None or table.then is None:
+        return "goes back; how many rows that is was not counted"
+    if is_keyed:
+        return f"goes back from {table.now} to {table.then} rows, each with the values that it had then"
+    gone = table.now - table.then
+    return f"{gone} rows are taken back, {table.then} stay" if gone >= 0 else f"goes back to {table.then} rows"
+
+
+def _way_back(source: SourceRecord, rewind: RewindRecord) -> str:
+    return (
+        "UNDO OPERATION does not take a rewind back; "
+        f"{rewind_statement(source, rewind.epoch)} does, if all readers have arrived when it begins"
+    )

@@ -1,0 +1,96 @@
+"""What a set of changes does to each sink that it touches: what an operator is shown of an undo or a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import ConnectionRecord, SinkRecord
+from rw_sql.model.definitions import sink_definition
+from rw_sql.model.names import spoken
+from rw_sql.model.options import plan_options
+from rw_sql.plan.effects.connection_impact import another_target, differences, may_move, spell
+from rw_sql.plan.result.plan import ObjectChange, Preview
+from rw_sql.plan.statements.connection.connected_object import connected_spec, connection_type_of
+from rw_sql.plan.statements.sink.sink import look_at_sink
+from rw_sql.syntax.statements import ConnectionValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests.catalog import Asking
+
+_KEY = "connection"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkMove:
+    """A sink whose properties change. ``doubt`` says why it may write somewhere else, or not at all, from then on."""
+
+    sink: SinkRecord
+    preview: Preview
+    doubt: str | None
+
+    @property
+    def answers(self) -> tuple[ObjectChange, ...]:
+        """What a statement says it changed of it."""
+        rows = [
+            ObjectChange(object=self.sink.name, change="ALTERED", detail=spell(*each))
+            for each in self.preview.properties
+        ]
+        if self.doubt is not None:
+            rows.append(ObjectChange(object=self.sink.name, change="NOTICE", detail=self.doubt))
+        return tuple(rows)
+
+
+def sink_moves_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Asking[tuple[SinkMove, ...]]:
+    """What becomes of the sinks among these objects, and of those that use a connection among them, by name.
+
+    ``then`` is the catalog that ``snapshot`` is to become. Sinks that are the same in both are left out.
+    """
+    found: dict[int, SinkRecord] = {}
+    for id_ in ids:
+        record = then.get(id_)
+        users = then.users_of(id_) if isinstance(record, ConnectionRecord) else (record,)
+        found |= {user.id: user for user in users if isinstance(user, SinkRecord)}
+    moves: list[SinkMove] = []
+    for sink in sorted(found.values(), key=lambda record: record.name):
+        before = snapshot.get(sink.id)
+        if isinstance(before, SinkRecord):
+            move = yield from _move(snapshot, then, before, sink)
+            if move.preview.properties:
+                moves.append(move)
+    return tuple(moves)
+
+
+def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkRecord) -> Asking[SinkMove]:
+    old, new = (
+        plan_options(catalog, sink_definition(record.definition))
+        for catalog, record in ((snapshot, before), (then, sink))
+    )
+    differs = differences(old, new)
+    names = _connection_name(before), _connection_name(sink)
+    doubt = None
+    if may_move(connected_spec(sink), differs):
+        doubt = yield from another_target(connection_type_of(sink), old, new)
+    if differs and doubt is None:
+        target = yield from look_at_sink(then, sink)
+        doubt = target.error and f"its target does not answer: {target.error}"
+        doubt = doubt or (target.missing and f"its target has no {target.missing}")
+    return SinkMove(
+        sink=sink,
+        preview=Preview(
+            title=f"sink {sink.name}",
+            dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(sink.id)),
+            properties=(*(((_KEY, *names),) if names[0] != names[1] else ()), *differs),
+            notices=(doubt,) if doubt else (),
+        ),
+        doubt=doubt or None,
+    )
+
+
+def _connection_name(sink: SinkRecord) -> str:
+    options = sink_definition(sink.definition).options
+    named = (option.value.connection for option in options if isinstance(option.value, ConnectionValue))
+    return next((str(name) for name in named), "NONE")

@@ -1,0 +1,363 @@
+"""Lowers UNDO OPERATION: gives back what an operation met, as an operation of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import CANNOT_UNDO, SqlError
+from rw_sql.metastore.codec import before_from_json, changes_back, changes_from_json
+from rw_sql.metastore.records import (
+    FORGOTTEN,
+    ConnectionRecord,
+    Operation,
+    PauseRecord,
+    PutObject,
+    SinkRecord,
+    SourceRecord,
+    StoredState,
+    UnassignSplits,
+)
+from rw_sql.model.definitions import definition_of
+from rw_sql.model.job_specs import fragment_source
+from rw_sql.model.names import find_operation
+from rw_sql.model.options import SecretReference, connection_options
+from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.effects.source_impact import (
+    all_answers,
+    connection_answers,
+    connection_part,
+    in_one,
+    moves_of,
+    predictions,
+    touched_sources,
+)
+from rw_sql.plan.requests.catalog import Asking, operations
+from rw_sql.plan.requests.positions import positions, positions_before
+from rw_sql.plan.result.allow import unallowed_words
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.prediction import prediction_from_json
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.checkpoint.checkpoint import KIND as INJECT_CHECKPOINT
+from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
+from rw_sql.plan.statements.move.sink_impact import sink_moves_of
+from rw_sql.plan.statements.source.source import ALL_SOURCES, source_record
+from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.statements import UndoOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.codec import BeforeImage
+    from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
+    from rw_sql.plan.effects.source_impact import Move
+
+UNDO = "UNDO OPERATION"
+DISCOVERY = "DISCOVER SPLITS"
+REWIND = "REWIND SOURCE"
+
+Key = tuple[object, ...]
+"""What an operation touches: an object, the hold of a source, the assignment or the position of a split."""
+
+
+def undone_by(record: OperationRecord) -> int | None:
+    """The operation that this one undoes; None where it is no undo."""
+    if record.kind != UNDO:
+        return None
+    statement = parse_statement(record.statement)
+    return statement.operation if isinstance(statement, UndoOperation) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Operations and which of them still hold: one that was undone does not, unless that undo was undone too."""
+
+    undoes: Mapping[int, int]
+
+    @staticmethod
+    def of(records: Sequence[OperationRecord]) -> History:
+        """The history that these operations make."""
+        found = {record.epoch: undone_by(record) for record in records}
+        return History(undoes={epoch: target for epoch, target in found.items() if target is not None})
+
+    def undo_of(self, epoch: int) -> int | None:
+        """The operation by which this one is undone now."""
+        return next((undo for undo, target in self.undoes.items() if target == epoch and self.holds(undo)), None)
+
+    def holds(self, epoch: int) -> bool:
+        """Whether what this operation did was not taken back."""
+        return self.undo_of(epoch) is None
+
+
+def undo_statement(record: OperationRecord, history: History) -> str | None:
+    """The statement that would take an operation back; None where none can or it is taken back already."""
+    return f"{UNDO} {record.epoch}" if _why_never(record) is None and history.holds(record.epoch) else None
+
+
+def _why_never(record: OperationRecord) -> str | None:
+    """Why an operation of this kind can never be undone."""
+    if record.kind == DISCOVERY:
+        return "the splits would be discovered again"
+    if record.kind == REWIND:
+        return f"{REWIND} {quoted(record.objects[0])} TO OPERATION {record.epoch} takes it back, with the rows"
+    if record.kind == UNDO and not changes_from_json(record.changes):
+        return "what it put back lies in a checkpoint: INJECT CHECKPOINT OFFSETS moves that again"
+    if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
+        return "it failed and changed nothing"
+    before = before_from_json(record.before)
+    put = _put(changes_from_json(record.changes))
+    for id_, old in before.objects.items():
+        new = put.get(id_)
+        kinds = {found.kind for found in (old, new) if found is not None}
+        if kinds <= {"pause"} or follows_source(old, new):
+            continue
+        if old is None or new is None or not kinds <= {"source", "connection", "sink"}:
+            return "only what moves, pauses or alters sources, sinks and connections can be undone"
+    return None
+
+
+def _put(changes: Sequence[Change]) -> dict[int, ObjectRecord]:
+    """The records that changes put, by id."""
+    return {change.record.id: change.record for change in changes if isinstance(change, PutObject)}
+
+
+def touched_keys(record: OperationRecord) -> frozenset[Key]:
+    """What an operation touched."""
+    before = before_from_json(record.before)
+    put = _put(changes_from_json(record.changes))
+    keys: set[Key] = set()
+    for id_, old in before.objects.items():
+        found: ObjectRecord | None = old or put.get(id_)
+        if follows_source(old, put.get(id_)):
+            continue
+        # A hold is put anew by every PAUSE: what matters is what it holds.
+        keys.add(("hold", found.source_id) if isinstance(found, PauseRecord) else ("object", id_))
+    keys |= {("split", fragment, split) for fragment, splits in before.splits.items() for split in splits}
+    keys |= {("state", fragment, split) for fragment, states in before.states.items() for split in states}
+    return frozenset(keys)
+
+
+def _redirected_sources(record: OperationRecord) -> frozenset[int]:
+    """The sources whose unsafe properties an operation changed: they may point elsewhere since."""
+    put = _put(changes_from_json(record.changes))
+    return frozenset(
+        id_
+        for id_, old in before_from_json(record.before).objects.items()
+        if record.is_unsafe
+        and isinstance(old, SourceRecord)
+        and isinstance(new := put.get(id_), SourceRecord)
+        and old.definition != new.definition
+    )
+
+
+def _left_sources(record: OperationRecord) -> frozenset[int]:
+    """The sources of which an operation took splits away that were read: what the properties before it named."""
+    return frozenset(
+        fragment_source(change.fragment)
+        for change in changes_from_json(record.changes)
+        if isinstance(change, UnassignSplits)
+    )
+
+
+def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking[Plan]:
+    """UNDO OPERATION: definitions, assignments, positions and holds as the operation met them. An undo can be undone.
+
+    Refused where later operations rest on it, or where the upstream no longer has the records to go on with.
+    """
+    records = yield from operations(since=statement.operation)
+    record = find_operation(records, statement.operation, statement.span, "SHOW UNSAFE OPERATIONS")
+    _require_undoable(statement, record, records)
+    if record.kind == INJECT_CHECKPOINT:
+        return (
+            yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement, reason=statement.reason)
+        )
+    before = yield from _with_positions(record, snapshot)
+    # The definitions of tables follow from those of their sources.
+    back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
+    return (yield from _plan(statement, snapshot, record, before, back))
+
+
+def _refused(statement: UndoOperation, why: str, hint: str | None = None) -> SqlError:
+    return SqlError(
+        CANNOT_UNDO, f"operation {statement.operation} cannot be undone: {why}", span=statement.span, hint=hint
+    )
+
+
+def _require_undoable(statement: UndoOperation, record: OperationRecord, records: Sequence[OperationRecord]) -> None:
+    never = _why_never(record)
+    if never is not None:
+        raise _refused(statement, f"it is a {record.kind}, and {never}")
+    history = History.of(records)
+    undo = history.undo_of(record.epoch)
+    if undo is not None:
+        raise _refused(statement, f"operation {undo} has undone it", f"{UNDO} {undo} does it again")
+    keys, moved = touched_keys(record), _redirected_sources(record)
+    later = [
+        found
+        for found in records
+        if found.epoch > record.epoch
+        and found.kind != DISCOVERY
+        and history.holds(found.epoch)
+        # An undo of something later than this has left nothing of it; one of something earlier has changed its base.
+        and history.undoes.get(found.epoch, 0) <= record.epoch
+        and (keys & touched_keys(found) or moved & _left_sources(found))
+    ]
+    if later:
+        named = ", ".join(f"{found.epoch} ({found.kind})" for found in later)
+        never_undone = next((found for found in later if _why_never(found) is not None), None)
+        hint = "; ".join(f"{UNDO} {found.epoch}" for found in later) + f"; then {UNDO} {record.epoch}"
+        if never_undone is not None:
+            hint = f"operation {never_undone.epoch} cannot be undone: state what you want with a statement of its own"
+        raise _refused(statement, f"later operations rest on it: {named}", hint)
+
+
+def _with_positions(record: OperationRecord, snapshot: Snapshot) -> Asking[BeforeImage]:
+    """The before-image with the positions that splits had come to, in place of those that statements had set last."""
+    before = before_from_json(record.before)
+    predicted = prediction_from_json(record.prediction)
+    states: dict[str, dict[str, StoredState | None]] = {}
+    for fragment, of_fragment in before.states.items():
+        source_id = fragment_source(fragment)
+        known = predicted.get(fragment)
+        stands = yield from positions(source_id, fragment)
+        stood: dict[str, StoredState] = {}
+        for split, row in of_fragment.items():
+            if row is not None and row.state != FORGOTTEN:
+                at = known.stood.get(split) if known is not None else None
+                stood[split] = row if known is None or at is None else _stood(row, at, known.log_version)
+        reached = yield from positions_before(source_id, record.epoch, tuple(stood.values()), fragment)
+        source = snapshot.get(source_id)
+        kind = connector(source.connector) if isinstance(source, SourceRecord) else None
+        states[fragment] = {
+            split: row
+            if row is None or kind is None or split not in reached
+            else _stood(row, kind.encode_state(reached[split]), stands.log_version)
+            for split, row in of_fragment.items()
+        }
+    return replace(before, states=states)
+
+
+def _stood(row: StoredState, state: str, log_version: int) -> StoredState:
+    return StoredState(fragment=row.fragment, split=row.split, state=state, epoch=row.epoch, log_version=log_version)
+
+
+def checked(
+    snapshot: Snapshot, changes: tuple[Change, ...], refused: Callable[[str, str | None], SqlError]
+) -> tuple[Change, ...]:
+    """The changes, once the definitions they give back hold in today's catalog; what follows from those is made anew.
+
+    A connection or secret that a definition names may have been dropped since, or made again under another id.
+    """
+    by_id = _put(changes)
+    try:
+        then = after(snapshot, changes)
+        for record in list(by_id.values()):
+            if isinstance(record, ConnectionRecord):
+                planned = connection_options(then, record)
+                secrets = tuple(dict.fromkeys(v.id for _, v in planned if isinstance(v, SecretReference)))
+                by_id[record.id] = replace(record, uses=secrets)
+        users = {user.id: user for id_ in by_id for user in then.users_of(id_) if isinstance(user, SourceRecord)}
+        for source in (*users.values(), *(r for r in list(by_id.values()) if isinstance(r, SourceRecord))):
+            check_source(then, definition_of(source))
+            made = source_record(then, source, definition_of(source))
+            if source.id in by_id or made != source:
+                by_id[source.id] = made
+        _require_used(then, by_id.values())
+    except SqlError as error:
+        raise refused(error.message, error.hint) from error
+    except ValueError as error:
+        raise refused(str(error), None) from error
+    others = tuple(change for change in changes if not isinstance(change, PutObject))
+    return (*others, *(PutObject(record=record) for record in by_id.values()))
+
+
+def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
+    for record in records:
+        if isinstance(record, SinkRecord) and any(then.get(used) is None for used in record.uses):
+            raise ValueError(f'sink "{record.name}" used a connection or secret that was dropped since')
+
+
+def _plan(
+    statement: UndoOperation,
+    snapshot: Snapshot,
+    record: OperationRecord,
+    before: BeforeImage,
+    changes: tuple[Change, ...],
+) -> Asking[Plan]:
+    then = after(snapshot, changes)
+    title = f"{UNDO} {record.epoch}, {record.kind}"
+    fragments = {*before.splits, *before.states}
+    ids = [change.record.id for change in changes if isinstance(change, PutObject)]
+    is_moving = bool(fragments) or any(not isinstance(then.get(id_), PauseRecord) for id_ in ids)
+    moves = yield from moves_of(snapshot, then, touched_sources(fragments, ids, then) if is_moving else ())
+    _require_readable(statement, moves)
+    connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
+    parts = [connection_part(snapshot, then, connection) for connection in connections]
+    parts += [move.preview for move in moves]
+    sinks = yield from sink_moves_of(snapshot, then, ids)
+    parts += [sink.preview for sink in sinks]
+    holds = _hold_answers(snapshot, before)
+    told = () if parts else tuple(f"{row.object}: {row.change.lower()}" for row in holds)
+    preview = in_one(title, tuple(parts), told)
+    is_unsafe = (
+        record.is_unsafe or bool(fragments) or any(move.doubt for move in moves) or any(move.doubt for move in sinks)
+    )
+    answers = (
+        *(row for connection in connections for row in connection_answers(snapshot, then, connection)),
+        *all_answers(moves),
+        *(row for move in sinks for row in move.answers),
+        *holds,
+    )
+    altered: list[ObjectRecord] = [*connections, *(move.source for move in moves), *(move.sink for move in sinks)]
+    names = dict.fromkeys(name for found in altered for name in _names(snapshot, found))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind=UNDO,
+            statement=render(statement),
+            objects=tuple(names) or record.objects,
+            changes=changes,
+            is_unsafe=is_unsafe,
+            reason=statement.reason,
+            plan=render_preview(preview),
+            prediction=predictions(moves),
+        ),
+        changes=answers or (ObjectChange(object=", ".join(record.objects), change="UNDONE", detail=record.kind),),
+        preview=preview,
+        is_unsafe=is_unsafe,
+        affected=tuple(dict.fromkeys((*ids, *(record.id for record in altered)))),
+        unallowed=unallowed_words((row for move in moves for row in move.preview.splits), statement.allow),
+    )
+
+
+def _names(snapshot: Snapshot, record: ObjectRecord) -> tuple[str, ...]:
+    return (record.name, *(dependent.name for dependent in snapshot.dependents_of(record.id)))
+
+
+def _require_readable(statement: UndoOperation, moves: Sequence[Move]) -> None:
+    for move in moves:
+        if move.unreadable:
+            listed = ", ".join(found.describe() for found in move.unreadable[:8])
+            name = move.source.name
+            raise _refused(
+                statement,
+                f'the upstream of source "{name}" no longer has what it would go on with: {listed}',
+                f"INJECT SOURCE OFFSETS {name} takes offsets that it has, RESET SOURCE SPLITS {name} finds its splits",
+            )
+
+
+def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ObjectChange, ...]:
+    rows = []
+    for id_, old in before.objects.items():
+        now = snapshot.get(id_)
+        held = old if isinstance(old, PauseRecord) else now
+        if isinstance(held, PauseRecord) and old != now:
+            name = held.name if held.source_id is not None else ALL_SOURCES
+            rows.append(ObjectChange(object=name, change="RESUMED" if old is None else "PAUSED"))
+    return tuple(rows)

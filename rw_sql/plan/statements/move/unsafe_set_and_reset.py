@@ -1,0 +1,395 @@
+"""Lowers UNSAFE SET and RESET SOURCE SPLITS: what moves a source to another upstream or forgets where it stood."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.connectors.spec import OptionError
+from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, UNKNOWN_PROPERTY, UNKNOWN_SPLIT, SqlError
+from rw_sql.metastore.records import (
+    FORGOTTEN,
+    AssignSplits,
+    ForgetSplitStates,
+    Operation,
+    PutObject,
+    PutSplitStates,
+    UnassignSplits,
+)
+from rw_sql.model.definitions import PAUSED_AT_BIRTH, definition_of, listed_options
+from rw_sql.model.job_specs import holds_of, named_splits
+from rw_sql.model.names import find_source, find_source_of, spoken
+from rw_sql.model.options import plan_options, source_options, visible
+from rw_sql.model.sharing import refuse_sharing
+from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.effects.dependents import effects_on_dependents
+from rw_sql.plan.effects.discovery import OK, discover, identity_status, preview_splits
+from rw_sql.plan.effects.per_reader import for_each_reader
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.positions import Positions, positions
+from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.result.allow import unallowed_words
+from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.prediction import predicted, prediction_to_json
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.source.source import require_upstream, source_record, states_change, take_up_for
+from rw_sql.syntax import render
+from rw_sql.syntax.rendering.merge import merge_options
+from rw_sql.syntax.statements import AlterTableUnsafeSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.connectors.base import Connector, SplitState
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, SourceRecord
+    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.syntax.statements import (
+        AlterSourceUnsafeSet,
+        CreateSource,
+        Option,
+        OptionKey,
+        ResetSourceSplits,
+        SplitId,
+        Statement,
+    )
+
+
+def unsafe_plan(
+    statement: Statement,
+    snapshot: Snapshot,
+    reader: Reader,
+    *,
+    kind: str,
+    changes: tuple[Change, ...],
+    preview: Preview,
+    answers: tuple[ObjectChange, ...],
+    reason: str | None,
+    stands: Positions,
+    unallowed: tuple[str, ...] = (),
+    fingerprint: str = "",
+) -> Plan:
+    """The plan of an unsafe statement for one reader: gated, shown beforehand, and bound to its source's epoch.
+
+    ``stands`` is where its splits stood when it was planned: stored with what the preview predicts.
+    """
+    source = reader.source
+    preview = replace(preview, epoch=snapshot.epoch)
+    names = (source.name, *(record.name for record in snapshot.dependents_of(source.id)))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind=kind,
+            statement=render(statement),
+            objects=names,
+            changes=changes,
+            is_unsafe=True,
+            reason=reason,
+            plan=render_preview(preview),
+            prediction=prediction_to_json({reader.fragment: predicted(source, stands, preview)}),
+        )
+        if changes
+        else None,
+        changes=answers,
+        preview=preview,
+        is_unsafe=True,
+        affected=(source.id,),
+        unallowed=unallowed,
+        fingerprint=fingerprint,
+    )
+
+
+def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
+    """The dependents as a preview lists them, in the order they were created."""
+    return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
+
+
+def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: CreateSource) -> None:
+    """Raises SqlError where an option is given twice, is the connector, or is unset without being set."""
+    seen: set[str] = set()
+    named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
+    refuse_sharing(statement.name.last, named)
+    for option in named:
+        if option.key == "connector":
+            raise SqlError(
+                CONNECTOR_IS_FIXED,
+                f'the connector of source "{statement.name.last}" cannot change',
+                span=option.span,
+                hint="create another source; views can be made on it while this one runs",
+            )
+        if option.key == PAUSED_AT_BIRTH:
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                "paused is a state at birth, not a property",
+                span=option.span,
+                hint=f"PAUSE SOURCE {statement.name.last}, RESUME SOURCE {statement.name.last}",
+            )
+        if option.key in seen:
+            raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
+        seen.add(option.key)
+    present = {option.key for option in current.options}
+    for key in statement.unset_options:
+        if key.key not in present:
+            listed = ", ".join(sorted(present - {"connector"}))
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'source "{statement.name.last}" has no property "{key.key}" to unset',
+                span=key.span,
+                hint=f"it has {listed}",
+            )
+
+
+def _check_merged(
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
+) -> None:
+    """As check_source; the caret stays in this statement where the fault lies in what was there before."""
+    try:
+        check_source(snapshot, merged)
+    except SqlError as error:
+        written = [span for option in statement.set_options for span in (option.span, option.value.span)]
+        if error.span not in written:
+            unset = {key.key: key.span for key in statement.unset_options}
+            error.span = unset.get(error.key, statement.name.span) if isinstance(error, OptionError) else None
+            error.span = error.span or statement.name.span
+        raise
+
+
+def lower_alter_source_unsafe_set(
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot
+) -> Asking[Plan]:
+    """UNSAFE SET: merges properties into the definition. A running source restarts once, a paused one at RESUME."""
+    is_of_table = isinstance(statement, AlterTableUnsafeSet)
+    source = find_source_of(snapshot, "TABLE" if is_of_table else "SOURCE", statement.name)
+    return (yield from for_each_reader(snapshot, source, lambda reader: _unsafe_set(statement, snapshot, reader)))
+
+
+def _unsafe_set(
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, reader: Reader
+) -> Asking[Plan]:
+    source, fragment = reader.source, reader.fragment
+    current = definition_of(source)
+    check_keys(statement, current)
+    merged = merge_options(current, statement.set_options, tuple(key.key for key in statement.unset_options))
+    _check_merged(statement, snapshot, merged)
+    kind = connector(source.connector)
+    options = plan_options(snapshot, merged)
+    record = source_record(snapshot, source, merged)
+    moved = after(snapshot, (PutObject(record=record),))
+    old, new = dict(listed_options(current)), dict(listed_options(merged))
+    shown = tuple(
+        (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
+    )
+    upstream = yield from look_closely(source.connector, options)
+    if statement.is_validated:
+        require_upstream(upstream, source.name, statement.name.span)
+    stands = yield from positions(source.id, fragment)
+    is_running = not holds_of(snapshot, source.id)
+    changes: list[Change] = []
+    notes: list[str] = []
+    if shown:
+        changes.append(PutObject(record=record))
+    if is_running and shown:
+        taken, said = yield from take_up_for(moved, replace(reader, source=record))
+        changes += taken
+        notes += said
+    orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(moved, record, snapshot.splits(fragment))))
+    if orphans:
+        notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} forgets them)")
+    found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
+    stalled = {
+        split: state
+        for split, state in stands.states.items()
+        if split in upstream.splits and identity_status(state, upstream.splits[split]) != OK
+    }
+    if stalled:
+        notes.append(f"not the splits that were read: it stalls until RESET SOURCE SPLITS {source.name}")
+    if not upstream.is_reachable and not is_running:
+        notes.append(f"the upstream does not answer yet: {upstream.error}")
+    target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
+    left = (yield from look_closely(source.connector, plan_options(snapshot, current))) if orphans else None
+    rows = preview_splits(kind, upstream, stands, target, left=left)
+    preview = Preview(
+        title=f"UNSAFE SET on source {source.name}",
+        dependents=dependents_of(snapshot, reader),
+        properties=shown,
+        splits=rows,
+        notices=(*notes, *(yield from effects_on_dependents(snapshot, reader, rows))),
+    )
+    return unsafe_plan(
+        statement,
+        snapshot,
+        reader,
+        kind="UNSAFE SET",
+        changes=tuple(changes),
+        preview=preview,
+        answers=_answers(source, shown, notes),
+        reason=statement.reason,
+        stands=stands,
+        unallowed=unallowed_words(rows, statement.allow),
+    )
+
+
+def _answers(
+    source: SourceRecord, shown: tuple[tuple[str, str, str], ...], notes: Iterable[str]
+) -> tuple[ObjectChange, ...]:
+    if not shown:
+        return (ObjectChange(object=source.name, change="NOTHING", detail="the properties have these values already"),)
+    rows = [ObjectChange(object=source.name, change="ALTERED", detail=_spell(*change)) for change in shown]
+    return (*rows, *(ObjectChange(object=source.name, change="NOTICE", detail=note) for note in notes))
+
+
+def _spell(key: str, old: str, new: str) -> str:
+    if not new:
+        return f"{key} unset (was {old})"
+    return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
+
+
+def resolve_splits(
+    kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
+) -> tuple[str, ...]:
+    """The full ids of the splits a statement names. Raises SqlError UNKNOWN_SPLIT listing the valid ones."""
+    options = visible(source_options(snapshot, source))
+    valid = set(known)
+    ids: dict[str, None] = {}
+    for split in written:
+        try:
+            id_ = split.id if split.id in valid else kind.resolve_split(options, split.id)
+        except SqlError as error:
+            error.span = error.span or split.span
+            raise
+        if id_ not in valid:
+            listed = ", ".join(sorted(valid)[:12]) or "none"
+            raise SqlError(
+                UNKNOWN_SPLIT,
+                f'source "{source.name}" has no split "{split.id}"',
+                span=split.span,
+                hint=f"valid splits are: {listed}",
+            )
+        if id_ in ids:
+            raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
+        ids[id_] = None
+    return tuple(ids)
+
+
+def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
+    """RESET SOURCE SPLITS: forgets the assignment (orphans with their states) and takes up what the upstream shows."""
+    source = find_source(snapshot, statement.name)
+    return (yield from for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, reader)))
+
+
+def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+    source, fragment = reader.source, reader.fragment
+    kind = connector(source.connector)
+    options = source_options(snapshot, source)
+    assigned = snapshot.splits(fragment)
+    stands = yield from positions(source.id, fragment)
+    upstream = yield from look_closely(source.connector, options)
+    if statement.is_rediscovering and statement.is_validated:
+        require_upstream(upstream, source.name, statement.name.span)
+    chosen = set(
+        resolve_splits(kind, snapshot, source, statement.splits, {*assigned, *upstream.splits})
+        or {*assigned, *stands.states}
+    )
+    dropped = tuple(sorted(chosen & set(assigned)))
+    changes: list[Change] = [UnassignSplits(fragment=fragment, splits=dropped)] if dropped else []
+    if statement.is_rediscovering and upstream.is_reachable:
+        return (yield from _rediscovered(statement, snapshot, reader, chosen, stands, changes))
+    forgotten = chosen if statement.is_forgetting_offsets else set()
+    if marked := sorted(forgotten & set(stands.states)):
+        # Not removed: a split that was forgotten must not be taken for a new partition when it is found again.
+        changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
+    rows = preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)})
+    note = "splits are unknown until RESUME or the next discovery finds them again"
+    return unsafe_plan(
+        statement,
+        snapshot,
+        reader,
+        kind="RESET SOURCE SPLITS",
+        changes=tuple(changes),
+        preview=Preview(
+            title=f"RESET SOURCE SPLITS of source {source.name}",
+            dependents=dependents_of(snapshot, reader),
+            splits=rows,
+            notices=(note,) if upstream.is_reachable else (note, f"the upstream does not answer: {upstream.error}"),
+        ),
+        answers=(
+            *(ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in dropped),
+            ObjectChange(object=source.name, change="NOTICE", detail=note),
+        ),
+        reason=statement.reason,
+        stands=stands,
+        unallowed=unallowed_words(rows, statement.allow),
+    )
+
+
+def _rediscovered(
+    statement: ResetSourceSplits,
+    snapshot: Snapshot,
+    reader: Reader,
+    chosen: set[str],
+    stands: Positions,
+    changes: list[Change],
+) -> Asking[Plan]:
+    source, fragment = reader.source, reader.fragment
+    kind = connector(source.connector)
+    options = source_options(snapshot, source)
+    upstream = yield from look_closely(source.connector, options)
+    found = yield from discover(
+        kind,
+        source.connector,
+        options,
+        upstream,
+        stands.states,
+        forget=chosen if statement.is_forgetting_offsets else (),
+        forgotten=stands.forgotten,
+    )
+    taken = tuple(split for split in found.assigned if not statement.splits or split in chosen)
+    gone = sorted(split for split in chosen if split not in upstream.splits)
+    is_taken = frozenset(taken)
+    fresh = {split: state for split, state in found.fresh.items() if split in is_taken}
+    if taken:
+        changes.append(AssignSplits(fragment=fragment, splits=taken))
+    if known_gone := [split for split in gone if split in stands.states]:
+        changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
+    if fresh:
+        changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
+    answers = [ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
+    for split in taken:
+        state = found.states[split]
+        change = "STARTED" if split in fresh else "KEPT"
+        answers.append(ObjectChange(object=source.name, change=change, detail=f"{split} at {state.offset}"))
+    if not gone and not fresh:
+        answers.append(
+            ObjectChange(
+                object=source.name,
+                change="NOTHING",
+                detail="every split still exists and keeps its position; WITH (FORGET_OFFSETS = true) forgets them",
+            )
+        )
+        if set(taken) <= set(snapshot.splits(fragment)):
+            changes = []
+    target: dict[str, SplitState | None] = {**stands.states, **dict.fromkeys(gone)}
+    target |= {split: state for split, state in found.states.items() if split in is_taken}
+    rows = preview_splits(kind, upstream, stands, target)
+    restart = ("the source is running: it restarts once",) if changes and not holds_of(snapshot, source.id) else ()
+    preview = Preview(
+        title=f"RESET SOURCE SPLITS of source {source.name}",
+        dependents=dependents_of(snapshot, reader),
+        splits=rows,
+        notices=(*restart, *(yield from effects_on_dependents(snapshot, reader, rows))),
+    )
+    return unsafe_plan(
+        statement,
+        snapshot,
+        reader,
+        kind="RESET SOURCE SPLITS",
+        changes=tuple(changes),
+        preview=preview,
+        answers=tuple(answers),
+        reason=statement.reason,
+        stands=stands,
+        unallowed=unallowed_words(rows, statement.allow),
+    )

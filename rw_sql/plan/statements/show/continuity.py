@@ -1,0 +1,246 @@
+"""SHOW SOURCE CONTINUITY: what operations were said to repeat and leave out, and what the log's commits say they did.
+
+The log's commits tell which offsets each run read, in order. An operation divides them: runs that started at its epoch
+or later read what it led to. What they read of what had been read before is repeated; what lies between the newest
+record that was read before and the first one after, and was never read, is left out. Between two operations nothing may
+be either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.codec import before_from_json
+from rw_sql.model.names import find_source
+from rw_sql.model.offset_ranges import Spans, covered, uncovered, with_span
+from rw_sql.plan.effects.discovery import split_order
+from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.plan.requests.catalog import Asking, operations
+from rw_sql.plan.requests.positions import committed_ranges
+from rw_sql.plan.result.plan import Plan, Table
+from rw_sql.plan.result.prediction import PredictedSplit, prediction_from_json
+from rw_sql.plan.statements.move.undo import REWIND
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import RewindSource
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.plan.requests.positions import CommittedRanges
+    from rw_sql.syntax.statements import ShowSourceContinuity
+
+AS_PREDICTED = "AS PREDICTED"
+PENDING = "PENDING"
+DIFFERS = "DIFFERS"
+CUT_SHORT = "CUT SHORT"
+TAKEN_BACK = "TAKEN BACK"
+NOT_PREDICTED = "NOT PREDICTED"
+UNBROKEN = "UNBROKEN"
+BROKEN = "BROKEN"
+
+READING = "READING"
+"""The kind of the row that tells of the reading between operations."""
+
+COLUMNS = (
+    ("operation", "BIGINT"),
+    ("at", "TIMESTAMP"),
+    ("kind", "STRING"),
+    ("split", "STRING"),
+    ("predicted", "STRING"),
+    ("duplicates", "BIGINT"),
+    ("gaps", "BIGINT"),
+    ("last_before", "BIGINT"),
+    ("first_after", "BIGINT"),
+    ("status", "STRING"),
+    ("fragment", "STRING"),
+)
+
+Life = tuple[str | None, str | None]
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read of a split so far: spans per life, and where the newest read ended."""
+
+    spans: dict[Life, Spans] = field(default_factory=dict)
+    reached: dict[Life, int] = field(default_factory=dict)
+    last: int | None = None
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """What the runs between two operations read of one split."""
+
+    first: int | None = None
+    next: int | None = None
+    duplicates: int = 0
+    gaps: int = 0
+    last_before: int | None = None
+    is_known: bool = False
+    inner_duplicates: int = 0
+    inner_gaps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the log says of one split after one operation: None of counts where its life had not been read before."""
+
+    duplicates: int
+    gaps: int
+    last_before: int | None
+    first_after: int | None
+    is_known: bool
+
+
+def stretches(
+    commits: Iterable[CommittedRanges], epochs: Sequence[int]
+) -> tuple[Mapping[tuple[int, str], Observed], Mapping[str, tuple[int, int]]]:
+    """Per (operation's epoch, split) what its runs repeated and left out, and per split what happened in between.
+
+    ``epochs`` ascend; ``commits`` are in the order of the log.
+    """
+    read: dict[str, _Read] = {}
+    before: dict[tuple[int, str], _Read] = {}
+    found: dict[tuple[int, str], _Stretch] = {}
+    for commit in commits:
+        epoch = max((at for at in epochs if at <= commit.epoch), default=0)
+        for split, (start, end) in commit.ranges.items():
+            if end <= start:
+                continue
+            life = commit.lives.get(split, (None, None))
+            now = read.setdefault(split, _Read())
+            key = (epoch, split)
+            if key not in found:
+                before[key] = _Read(spans=dict(now.spans), reached=dict(now.reached), last=now.last)
+                found[key] = _begin(before[key], life, start)
+            stretch = found[key]
+            if stretch.next is not None:
+                stretch.inner_gaps += max(0, start - stretch.next)
+                stretch.inner_duplicates += max(0, stretch.next - start)
+            stretch.duplicates += covered(before[key].spans.get(life, ()), start, end)
+            stretch.next = end
+            now.spans[life] = with_span(now.spans.get(life, ()), start, end)
+            now.reached[life] = end
+            now.last = end - 1
+    observed = {
+        key: Observed(
+            duplicates=stretch.duplicates,
+            gaps=stretch.gaps,
+            last_before=stretch.last_before,
+            first_after=stretch.first,
+            is_known=stretch.is_known,
+        )
+        for key, stretch in found.items()
+    }
+    between: dict[str, tuple[int, int]] = {}
+    for (_, split), stretch in found.items():
+        repeated, left_out = between.get(split, (0, 0))
+        between[split] = (repeated + stretch.inner_duplicates, left_out + stretch.inner_gaps)
+    return observed, between
+
+
+def _begin(before: _Read, life: Life, start: int) -> _Stretch:
+    is_known = life in before.reached
+    gaps = uncovered(before.spans[life], before.reached[life], start) if is_known else 0
+    return _Stretch(first=start, gaps=gaps, last_before=before.last, is_known=is_known)
+
+
+def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW SOURCE CONTINUITY: per operation and split what was predicted and what came, then the reading in between."""
+    source = find_source(snapshot, statement.name)
+    all_records = tuple(reversed((yield from operations(object_name=source.name))))
+    rows: list[tuple[object, ...]] = []
+    for reader in readers_of(snapshot, source):
+        rows += yield from _rows_of(reader.fragment, source.id, all_records)
+    return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
+
+
+def _rows_of(fragment: str, source_id: int, all_records: Sequence[OperationRecord]) -> Asking[list[tuple[object, ...]]]:
+    records = [
+        record
+        for record in all_records
+        if fragment in prediction_from_json(record.prediction) or _sets_states(record, fragment)
+    ]
+    commits = yield from committed_ranges(source_id, fragment)
+    observed, between = stretches(commits, [record.epoch for record in records])
+    back = taken_back(records)
+    rows: list[tuple[object, ...]] = []
+    for at, record in enumerate(records):
+        later = [found.epoch for found in records[at + 1 :]]
+        said = prediction_from_json(record.prediction).get(fragment)
+        predicted = {} if said is None else {split.split: split for split in said.splits}
+        came = {split for epoch, split in observed if epoch == record.epoch}
+        for split in sorted(predicted.keys() | came, key=split_order):
+            said_of, came_of = predicted.get(split), observed.get((record.epoch, split))
+            row = _row(record, split, said_of, came_of, bool(later))
+            rows.append((*row[:-1], TAKEN_BACK, fragment) if record.epoch in back else (*row, fragment))
+    for split in sorted(between, key=split_order):
+        repeated, left_out = between[split]
+        status = UNBROKEN if (repeated, left_out) == (0, 0) else BROKEN
+        rows.append((None, None, READING, split, "NONE", repeated, left_out, None, None, status, fragment))
+    return rows
+
+
+def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
+    """The operations whose rows a later REWIND took back, by epoch."""
+    found: set[int] = set()
+    listed = sorted(records, key=lambda record: -record.epoch)
+    for record in listed:
+        # A REWIND that was itself taken back has taken nothing back.
+        if record.kind == REWIND and record.epoch not in found:
+            statement = parse_statement(record.statement)
+            if isinstance(statement, RewindSource):
+                found |= {other.epoch for other in listed if statement.operation <= other.epoch < record.epoch}
+    return frozenset(found)
+
+
+def _sets_states(record: OperationRecord, fragment: str) -> bool:
+    """Whether an operation set or forgot positions of splits that had some: a discovery of new ones moves nothing."""
+    states = before_from_json(record.before).states.get(fragment, {})
+    return any(state is not None for state in states.values())
+
+
+def _row(
+    record: OperationRecord, split: str, said: PredictedSplit | None, came: Observed | None, is_closed: bool
+) -> tuple[object, ...]:
+    return (
+        record.epoch,
+        datetime.fromtimestamp(record.at_ms / 1000, UTC),
+        record.kind,
+        split,
+        said.verdict if said is not None else None,
+        came.duplicates if came is not None and came.is_known else None,
+        came.gaps if came is not None and came.is_known else None,
+        came.last_before if came is not None else None,
+        came.first_after if came is not None else None,
+        _status(said, came, is_closed),
+    )
+
+
+def _status(said: PredictedSplit | None, came: Observed | None, is_closed: bool) -> str:
+    if said is None:
+        return NOT_PREDICTED
+    if came is None:
+        # Nothing was read since. Of a split that is not read any more nothing will be.
+        return AS_PREDICTED if said.new is None else CUT_SHORT if is_closed else PENDING
+    if said.new is None:
+        return DIFFERS
+    is_moved = said.old != said.new
+    if is_moved and (came.first_after or 0) < said.new:
+        return DIFFERS
+    if is_moved and said.is_exact and came.first_after != said.new:
+        return DIFFERS
+    if said.is_unknown:
+        return AS_PREDICTED
+    if came.gaps > said.gaps or came.duplicates > said.duplicates:
+        return DIFFERS
+    if not said.is_exact:
+        return AS_PREDICTED
+    if came.gaps < said.gaps:
+        return DIFFERS
+    if came.duplicates < said.duplicates:
+        return CUT_SHORT if is_closed else PENDING
+    return AS_PREDICTED

@@ -1,0 +1,466 @@
+"""Lowers SHOW and DESCRIBE: what there is, as tables. Nothing is changed."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
+from rw_sql.model.definitions import definition_of, source_columns
+from rw_sql.model.job_specs import (
+    holds_of,
+    ingest_fragment,
+    is_standing_still,
+    is_view_held,
+    named_splits,
+    own_inputs,
+    rebuild_job,
+    sink_job,
+    view_job,
+)
+from rw_sql.model.names import (
+    SCHEMA_ALIAS,
+    find_connection,
+    find_relation,
+    find_secret,
+    find_sink,
+    find_source,
+    find_table,
+    find_view,
+    object_name,
+    undefined,
+)
+from rw_sql.model.options import connection_options, shown
+from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
+from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
+from rw_sql.model.relations import schema_columns
+from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
+from rw_sql.plan.requests.catalog import Asking, backfills, job_statuses, lags, metrics, operations
+from rw_sql.plan.requests.logs import LogSize, log_sizes
+from rw_sql.plan.requests.rewind import rewind_points
+from rw_sql.plan.result.plan import Plan, Table
+from rw_sql.plan.statements.move.rewind import rewind_statement
+from rw_sql.plan.statements.move.undo import History, undo_statement
+from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
+from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
+from rw_sql.syntax import parse_statement, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
+    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.syntax.statements import (
+        Describe,
+        ShowCreate,
+        ShowMetrics,
+        ShowObjects,
+        ShowUnsafeOperations,
+        Statement,
+    )
+
+
+def _plan(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list[tuple[object, ...]]) -> Plan:
+    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
+
+
+def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
+    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or what the owner reports.
+
+    Of several readers, the one that is worst off tells.
+    """
+    holds = holds_of(snapshot, source.id)
+    if holds:
+        own = [hold.reason or "PAUSE SOURCE" for hold in holds if hold.source_id is not None]
+        every = [hold.reason or "PAUSE ALL SOURCES" for hold in holds if hold.source_id is None]
+        return "PAUSED", "; ".join(own + every)
+    if is_throttled(source):
+        return THROTTLED, throttled_reason(source)
+    if not snapshot.readers_of(source.id):
+        table = snapshot.table_of(source.id)
+        is_whole = table is not None and refresh_of(snapshot, table.id) is not None
+        return "IDLE", "REFRESH TABLE reads it" if is_whole else "nothing reads it"
+    told = [status for reader in readers_of(snapshot, source) if (status := statuses.get(reader.job)) is not None]
+    if not told:
+        return "WAITING", "no process runs the jobs of this warehouse yet"
+    worst = next((status for status in told if status.state != "RUNNING"), told[0])
+    of = f"{worst.job}: " if not source.is_shared and worst.reason else ""
+    return worst.state, of + (worst.reason or "")
+
+
+def view_state(
+    snapshot: Snapshot,
+    view: MaterializedViewRecord,
+    status: JobStatus | None,
+    made: Mapping[str, BackfillProgress] | None = None,
+) -> tuple[str, str]:
+    """A view's state and the reason for it: PAUSED with a source that it reads itself, or what its owner reports.
+
+    Of those that are being ``made`` it is BACKFILLING while they run.
+    """
+    refresh = refresh_of(snapshot, view.id) if isinstance(view, TableRecord) else None
+    if refresh is not None and source_of(snapshot, refresh) is not None:
+        return refresh_state(refresh, status, (made or {}).get(view_job(view.id)))
+    if isinstance(view, TableRecord) and not view.inputs:
+        return "IDLE", "it has no connector any more: nothing comes"
+    if is_view_held(snapshot, view):
+        held = [source for source in own_inputs(snapshot, view) if is_standing_still(snapshot, source)]
+        state = "PAUSED" if any(holds_of(snapshot, source.id) for source in held) else THROTTLED
+        return state, f"it reads {', '.join(source.name for source in held)} itself"
+    progress = (made or {}).get(view_job(view.id))
+    if progress is not None and status is not None and status.state == "RUNNING":
+        paused = f"; {RATE_LIMIT} is 0" if view.backfill_rate_limit == 0 else ""
+        return "BACKFILLING", progress_text(progress) + paused
+    return (status.state, status.reason or "") if status else ("WAITING", "")
+
+
+def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW SOURCES, TABLES, MATERIALIZED VIEWS, SINKS, CONNECTIONS, SECRETS, JOBS."""
+    if statement.where is not None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"SHOW {statement.kind} WHERE is not supported",
+            span=statement.span,
+            hint=f"use SHOW {statement.kind} LIKE 'pattern', or query the rw_catalog views with SELECT",
+        )
+    if statement.schema not in (None, SCHEMA_ALIAS):
+        raise SqlError(
+            UNDEFINED_OBJECT,
+            f'schema "{statement.schema}" does not exist: all objects live in one schema',
+            span=statement.span,
+            hint=f"SHOW {statement.kind}",
+        )
+    match statement.kind:
+        case "SOURCES":
+            return (yield from _show_sources(statement, snapshot))
+        case "MATERIALIZED VIEWS":
+            return (yield from _show_materialized_views(statement, snapshot))
+        case "TABLES":
+            return (yield from _show_tables(statement, snapshot))
+        case "SINKS":
+            return (yield from _show_sinks(statement, snapshot))
+        case "CONNECTIONS":
+            return _show_connections(statement, snapshot)
+        case "SECRETS":
+            return _show_secrets(statement, snapshot)
+        case "JOBS":
+            return (yield from _show_jobs(statement, snapshot))
+        case _:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f"SHOW {statement.kind} is not supported yet",
+                span=statement.span,
+                hint="SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW SINKS and SHOW JOBS are",
+            )
+
+
+def _matches(statement: ShowObjects, name: str) -> bool:
+    if statement.like is not None and not re.fullmatch(_pattern(statement.like), name):
+        return False
+    return statement.ilike is None or re.fullmatch(_pattern(statement.ilike), name, re.IGNORECASE) is not None
+
+
+def _pattern(like: str) -> str:
+    words = {"%": ".*", "_": "."}
+    return "(?s:" + "".join(words.get(letter, re.escape(letter)) for letter in like) + ")"
+
+
+def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    listed = [source for source in snapshot.all("source") if _matches(statement, source.name)]
+    logs = yield from log_sizes(tuple(source.id for source in listed))
+    rows: list[tuple[object, ...]] = []
+    for source in listed:
+        state, reason = source_state(snapshot, source, statuses)
+        readers = ", ".join(view.name for view in snapshot.readers_of(source.id))
+        assigned = {split for reader in readers_of(snapshot, source) for split in snapshot.splits(reader.fragment)}
+        splits = len(named_splits(snapshot, source, assigned))
+        log = logs.get(source.id, LogSize())
+        since = None if log.since_ms is None else datetime.fromtimestamp(log.since_ms / 1000, UTC)
+        told = (source.name, source.connector, state, reason, splits, source.is_shared, readers)
+        rows.append((*told, log.rows, log.bytes, since, log.errors, ", ".join(log.empty)))
+    columns = (
+        ("name", "STRING"),
+        ("connector", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("splits", "INT"),
+        ("is_shared", "BOOLEAN"),
+        ("readers", "STRING"),
+        ("log_rows", "BIGINT"),
+        ("log_bytes", "BIGINT"),
+        ("log_since", "TIMESTAMP"),
+        ("decode_errors", "BIGINT"),
+        ("empty_columns", "STRING"),
+    )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    made = yield from backfills()
+    rows: list[tuple[object, ...]] = []
+    for view in snapshot.all("materialized_view"):
+        if not _matches(statement, view.name):
+            continue
+        state, reason = view_state(snapshot, view, statuses.get(view_job(view.id)), made)
+        inputs = ", ".join(record.name for record in map(snapshot.get, view.inputs) if record is not None)
+        keys = ", ".join(visible_keys(view))
+        rows.append((view.name, state, reason, inputs, keys, view.query, how_maintained(view)))
+    columns = (
+        ("name", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("inputs", "STRING"),
+        ("keys", "STRING"),
+        ("query", "STRING"),
+        ("maintenance", "STRING"),
+    )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_tables(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    made = yield from backfills()
+    rows: list[tuple[object, ...]] = []
+    for table in snapshot.all("table"):
+        if not _matches(statement, table.name):
+            continue
+        state, reason = view_state(snapshot, table, statuses.get(view_job(table.id)), made)
+        source = snapshot.get(table.source_id) if table.source_id is not None else None
+        kind = source.connector if isinstance(source, SourceRecord) else None
+        told = (table.name, kind, state, reason, ", ".join(table.primary_key), table.conflict, table.is_append_only)
+        rows.append((*told, ", ".join(reader.name for reader in snapshot.readers_of(table.id))))
+    columns = (
+        ("name", "STRING"),
+        ("connector", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("primary_key", "STRING"),
+        ("on_conflict", "STRING"),
+        ("is_append_only", "BOOLEAN"),
+        ("readers", "STRING"),
+    )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
+    """A sink's state and the reason for it: PAUSED, or what its job's owner reports."""
+    if sink.is_paused:
+        return "PAUSED", sink.pause_reason or "PAUSE SINK"
+    return (status.state, status.reason or "") if status else ("WAITING", "")
+
+
+def _show_sinks(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    rows: list[tuple[object, ...]] = []
+    for sink in snapshot.all("sink"):
+        if not _matches(statement, sink.name):
+            continue
+        state, reason = sink_state(sink, statuses.get(sink_job(sink.id)))
+        inputs = ", ".join(record.name for record in map(snapshot.get, sink.inputs) if record is not None)
+        rows.append((sink.name, sink.connector, sink.type, state, reason, inputs, ", ".join(sink.keys)))
+    columns = (
+        ("name", "STRING"),
+        ("connector", "STRING"),
+        ("type", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("inputs", "STRING"),
+        ("keys", "STRING"),
+    )
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_connections(statement: ShowObjects, snapshot: Snapshot) -> Plan:
+    rows: list[tuple[object, ...]] = []
+    for record in snapshot.all("connection"):
+        if _matches(statement, record.name):
+            users = ", ".join(user.name for user in snapshot.users_of(record.id))
+            options = ", ".join(f"{k} = {v}" for k, v in shown(connection_options(snapshot, record)).items())
+            rows.append((record.name, record.connector, options, users))
+    columns = (("name", "STRING"), ("type", "STRING"), ("properties", "STRING"), ("used_by", "STRING"))
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
+    rows: list[tuple[object, ...]] = [
+        (record.name, record.backend, ", ".join(user.name for user in snapshot.users_of(record.id)))
+        for record in snapshot.all("secret")
+        if _matches(statement, record.name)
+    ]
+    columns = (("name", "STRING"), ("backend", "STRING"), ("used_by", "STRING"))
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
+def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+    statuses = yield from job_statuses()
+    behind = yield from lags()
+    made = yield from backfills()
+    rows: list[tuple[object, ...]] = []
+    records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
+        *snapshot.all("source"),
+        *snapshot.kept,
+        *snapshot.all("sink"),
+    )
+    for record in records:
+        if not _matches(statement, record.name):
+            continue
+        if isinstance(record, SourceRecord):
+            job = ingest_fragment(record.id)
+            status = statuses.get(job)
+            if not record.is_shared:  # its readers are the jobs of its views
+                continue
+            state, reason = source_state(snapshot, record, statuses)
+        elif isinstance(record, SinkRecord):
+            job = sink_job(record.id)
+            status = statuses.get(job)
+            state, reason = sink_state(record, status)
+        else:
+            job = view_job(record.id)
+            status = statuses.get(job)
+            state, reason = view_state(snapshot, record, status, made)
+        rows.append(
+            (
+                job,
+                record.kind,
+                record.name,
+                state,
+                reason,
+                status.last_error if status else None,
+                behind.get(job),
+                status.run if status else None,
+                status.restarts if status else 0,
+            )
+        )
+    for rebuild in snapshot.all("rebuild"):
+        if _matches(statement, rebuild.name):
+            job = rebuild_job(rebuild)
+            status = statuses.get(job)
+            state = status.state if status else "WAITING"
+            reason = (status.reason if status else None) or "being rebuilt: the old rows serve until it has caught up"
+            told = (
+                (status.last_error, behind.get(job), status.run, status.restarts) if status else (None, None, None, 0)
+            )
+            rows.append((job, "materialized_view", rebuild.name, state, reason, *told))
+    columns = (
+        ("job", "STRING"),
+        ("kind", "STRING"),
+        ("object", "STRING"),
+        ("state", "STRING"),
+        ("reason", "STRING"),
+        ("last_error", "STRING"),
+        ("lag", "BIGINT"),
+        ("run", "BIGINT"),
+        ("restarts", "INT"),
+    )
+    return _plan(statement, columns, rows)
+
+
+def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW UNSAFE OPERATIONS [FOR n]: the audit, newest first. ``n`` may be a dropped source's name.
+
+    ``undo`` is the statement that would take an operation back; it says itself whether it can now. ``rewind`` takes the
+    rows back too, where a rewind point was made.
+    """
+    name = object_name(statement.name) if statement.name else None
+    records = yield from operations(is_unsafe=True, object_name=name)
+    history = History.of(records)
+    points = yield from rewind_points()
+    rows: list[tuple[object, ...]] = [
+        (
+            record.epoch,
+            datetime.fromtimestamp(record.at_ms / 1000, UTC),
+            record.actor,
+            record.kind,
+            record.statement,
+            ", ".join(record.objects),
+            record.reason,
+            record.outcome,
+            record.duration_ms,
+            record.plan,
+            undo_statement(record, history),
+            _rewinds(snapshot, record, points),
+        )
+        for record in records
+    ]
+    columns = (
+        ("operation", "BIGINT"),
+        ("at", "TIMESTAMP"),
+        ("actor", "STRING"),
+        ("kind", "STRING"),
+        ("statement", "STRING"),
+        ("objects", "STRING"),
+        ("reason", "STRING"),
+        ("outcome", "STRING"),
+        ("duration_ms", "BIGINT"),
+        ("plan", "STRING"),
+        ("undo", "STRING"),
+        ("rewind", "STRING"),
+    )
+    return _plan(statement, columns, rows)
+
+
+def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
+    """The statements that go back to just before an operation, rows included; None where there is no rewind point."""
+    sources = [
+        source
+        for point in points
+        if point.operation == record.epoch and point.reason is None
+        if isinstance(source := snapshot.get(point.source_id), SourceRecord)
+    ]
+    return "; ".join(rewind_statement(source, record.epoch) for source in sources) or None
+
+
+def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW METRICS: what the metrics' port serves, one row a figure."""
+    rows: list[tuple[object, ...]] = [
+        (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
+        for sample in (yield from metrics())
+    ]
+    return _plan(statement, (("name", "STRING"), ("labels", "STRING"), ("value", "DOUBLE")), rows)
+
+
+def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW CREATE: the canonical definition that the catalog holds; it parses back to the catalog's record."""
+    yield from ()
+    match statement.kind:
+        case "SOURCE":
+            definition = find_source(snapshot, statement.name).definition
+        case "TABLE":
+            definition = find_table(snapshot, statement.name).definition
+        case "MATERIALIZED VIEW":
+            definition = find_view(snapshot, statement.name).definition
+        case "SINK":
+            definition = find_sink(snapshot, statement.name).definition
+        case "CONNECTION":
+            definition = find_connection(snapshot, statement.name).definition
+        case "SECRET":
+            definition = find_secret(snapshot, statement.name).definition
+        case kind:
+            raise SqlError(NOT_SUPPORTED, f"SHOW CREATE {kind} is not supported yet", span=statement.span)
+    columns = (("name", "STRING"), ("create_sql", "STRING"))
+    # Anew, since an earlier version may have stored it: its canonical text was not that of today in every word.
+    return _plan(statement, columns, [(object_name(statement.name), render(parse_statement(definition)))])
+
+
+def lower_describe(statement: Describe, snapshot: Snapshot) -> Asking[Plan]:
+    """DESCRIBE: the columns of a table, source, view or sink."""
+    yield from ()
+    name = object_name(statement.name)
+    record = find_relation(snapshot, name) or snapshot.find("sink", name)
+    if isinstance(record, SourceRecord):
+        listed = source_columns(definition_of(record))
+        keys: tuple[str, ...] = ()
+    elif isinstance(record, TableRecord):
+        listed, keys = schema_columns(record.schema), record.primary_key
+    elif isinstance(record, MaterializedViewRecord | SinkRecord):
+        listed, keys = schema_columns(record.schema), record.keys
+    else:
+        raise undefined(snapshot, "source", statement.name)
+    rows: list[tuple[object, ...]] = [(name, kind, name in keys) for name, kind in listed]
+    return _plan(statement, (("name", "STRING"), ("type", "STRING"), ("is_key", "BOOLEAN")), rows)

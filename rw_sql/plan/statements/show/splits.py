@@ -1,0 +1,94 @@
+"""Lowers SHOW SOURCE SPLITS: every split's position, and how far behind its upstream it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import FORGOTTEN
+from rw_sql.model.job_specs import named_splits
+from rw_sql.model.names import find_source
+from rw_sql.model.options import source_options
+from rw_sql.plan.effects.discovery import OK, ORPHAN, UNKNOWN, identity_status, split_order, split_status
+from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.plan.requests.catalog import Asking, clock
+from rw_sql.plan.requests.positions import positions
+from rw_sql.plan.requests.upstream import look, record_times
+from rw_sql.plan.result.plan import Plan, Table
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.syntax.statements import ShowSourceSplits
+
+COLUMNS = (
+    ("split", "STRING"),
+    ("start", "BIGINT"),
+    ("next", "BIGINT"),
+    ("log_start", "BIGINT"),
+    ("log_end", "BIGINT"),
+    ("lag", "BIGINT"),
+    ("lag_ms", "BIGINT"),
+    ("status", "STRING"),
+    ("fragment", "STRING"),
+)
+"""What SHOW SOURCE SPLITS shows of each split of each reader."""
+
+
+def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
+    """SHOW SOURCE SPLITS: where each split began and stands, per reader, against what the upstream holds.
+
+    ``start`` is the position that a statement or the discovery set last; ``lag_ms`` the age of the oldest record that
+    waits, NULL where it cannot be told.
+    """
+    source = find_source(snapshot, statement.name)
+    options = source_options(snapshot, source)
+    upstream = yield from look(source.connector, options)
+    now = (yield from clock()) if upstream.splits else 0
+    rows: list[tuple[object, ...]] = []
+    for reader in readers_of(snapshot, source):
+        rows += yield from _rows_of(snapshot, reader, upstream, now)
+    return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
+
+
+def _rows_of(snapshot: Snapshot, reader: Reader, upstream: Upstream, now: int) -> Asking[list[tuple[object, ...]]]:
+    source, fragment = reader.source, reader.fragment
+    kind = connector(source.connector)
+    stands = yield from positions(source.id, fragment)
+    assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
+    named = frozenset(named_splits(snapshot, source, assigned))
+    # A topic that is not there tells nothing of its splits: an orphan is one that the source no longer names.
+    tells = upstream.is_reachable and not upstream.missing
+    lags = {split: _records_waiting(stands.states.get(split), seen) for split, seen in upstream.splits.items()}
+    waiting = {split: stands.states[split].offset for split, lag in lags.items() if lag}
+    times = yield from record_times(source.connector, source_options(snapshot, source), waiting)
+    rows: list[tuple[object, ...]] = []
+    for split in sorted({*assigned, *upstream.splits}, key=split_order):
+        state, seen, row = stands.states.get(split), upstream.splits.get(split), stored.get(split)
+        if not tells and seen is None:
+            status = UNKNOWN if split in named else ORPHAN
+        else:
+            status = split_status(state if split in assigned else None, seen)
+        lag = lags.get(split)
+        rows.append(
+            (
+                split,
+                kind.decode_state(split, row.state).offset if row is not None and row.state != FORGOTTEN else None,
+                state.offset if state else None,
+                seen.start if seen else None,
+                seen.end if seen else None,
+                lag,
+                0 if lag == 0 else max(0, now - times[split]) if split in times else None,
+                status,
+                fragment,
+            )
+        )
+    return rows
+
+
+def _records_waiting(state: SplitState | None, seen: UpstreamSplit) -> int | None:
+    """How many offsets wait to be read; None where nothing is read, or the split has no end."""
+    if state is None or seen.is_endless or identity_status(state, seen) != OK:
+        return None
+    return max(0, seen.end - max(state.offset, seen.start))

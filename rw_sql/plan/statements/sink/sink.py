@@ -1,0 +1,292 @@
+"""Lowers the statements that make, drop, pause and resume sinks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.sink import APPEND_ONLY
+from rw_sql.errors import (
+    INVALID_DEFINITION,
+    SINK_CANNOT_FOLLOW,
+    TARGET_UNFIT,
+    UNDEFINED_OBJECT,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+    near_names,
+)
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
+from rw_sql.model.definitions import listed_options, option_text, sink_definition
+from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation, find_sink, object_name, require_free, spoken
+from rw_sql.model.options import plan_options, sink_options, uses_of
+from rw_sql.model.relations import changes_rows, relation_of
+from rw_sql.plan.checks.columns import is_validated, without_switch
+from rw_sql.plan.checks.sinks import SinkInput, check_sink, encode_options, shape_of
+from rw_sql.plan.queries.delta_inputs import delta_table, only_appended
+from rw_sql.plan.queries.maintenance import visible_keys
+from rw_sql.plan.queries.view_query import plan_query, require_log
+from rw_sql.plan.requests.catalog import Asking, clock
+from rw_sql.plan.requests.positions import table_version
+from rw_sql.plan.requests.queries import analysis
+from rw_sql.plan.requests.upstream import look_at_target
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.source.source import drop_plan, nothing
+from rw_sql.plan.statements.view.rebuild import require_not_rebuilding
+from rw_sql.syntax import render
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.sink import SinkLook, SinkShape
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, SecretRecord
+    from rw_sql.syntax.statements import CreateSink, DropSink, Name, PauseSink, ResumeSink
+
+
+def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: str) -> Asking[Plan]:
+    """CREATE SINK: everything is checked, the target included, before it is stored."""
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("sink", name):
+        return nothing(statement, name, f'sink "{name}" already exists')
+    require_free(snapshot, statement.name)
+    must_fit = is_validated(statement.options)
+    written, statement = statement, replace(statement, options=without_switch(statement.options))
+    given = yield from _input(statement, snapshot, query_dialect)
+    added: list[Change] = [PutObject(record=table) for table in given.new]
+    base, snapshot = snapshot, after(snapshot, tuple(added))
+    require_not_rebuilding(snapshot, given.inputs, statement.name.span)
+    kind_name, shape = check_sink(snapshot, statement, given)
+    if must_fit:
+        target = yield from look_at_target(kind_name, plan_options(snapshot, statement), shape)
+        require_target(target, name, statement.name.span)
+    stored = replace(statement, if_not_exists=False)
+    starts: list[tuple[int, int]] = []
+    if not _has_snapshot(statement):
+        for input_id in given.inputs:
+            starts.append((input_id, (yield from table_version(input_id))))
+    blank = SinkRecord(
+        id=snapshot.next_id,
+        name=name,
+        definition=render(stored),
+        connector=kind_name,
+        options=(),
+        inputs=given.inputs,
+        schema=shape.schema,
+        type=shape.type,
+        encode=shape.encode,
+        keys=shape.keys,
+        query=given.query,
+        replaces=bool(given.query and given.keys),
+        starts=tuple(starts),
+        created_at_ms=(yield from clock()),
+    )
+    record = sink_record(snapshot, blank, stored)
+    changes: list[Change] = [*added, PutObject(record=record)]
+    for input_id in given.inputs:
+        view = snapshot.get(input_id)
+        if isinstance(view, MaterializedViewRecord) and view.keys and not view.has_change_feed:
+            changes.append(PutObject(record=replace(view, has_change_feed=True)))
+    answers = [ObjectChange(object=name, change="CREATED", detail=f"{shape.type}, from {given.name}")]
+    if shape.type != APPEND_ONLY and not given.keys and not given.is_ordered:
+        keys = ", ".join(shape.keys)
+        answers.append(
+            ObjectChange(
+                object=name,
+                change="NOTICE",
+                detail=f"rows of {given.name} have no order: where ({keys}) repeats, any one of them stays",
+            )
+        )
+    answers += [ObjectChange(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]
+    return Plan(
+        statement=written,
+        steps=steps_of(base, tuple(changes)),
+        operation=Operation(kind="CREATE SINK", statement=render(written), objects=(name,), changes=tuple(changes)),
+        changes=tuple(answers),
+        affected=(record.id,),
+    )
+
+
+def _input(statement: CreateSink, snapshot: Snapshot, query_dialect: str) -> Asking[SinkInput]:
+    if statement.relation is not None:
+        return (yield from _relation_input(statement.relation, snapshot))
+    if statement.query is None:
+        raise TypeError("a sink has a relation or a query")
+    found = yield from plan_query(
+        snapshot,
+        statement.query,
+        f'sink "{statement.name.last}"',
+        query_dialect,
+        closes_windows=statement.is_emit_on_window_close,
+    )
+    return SinkInput(
+        name="the query",
+        inputs=found.inputs,
+        schema=found.schema,
+        query=found.text,
+        keys=found.keys,
+        is_ordered=False,
+        new=found.new,
+    )
+
+
+def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
+    is_elsewhere = name.schema not in (None, SCHEMA_ALIAS)
+    record = None if is_elsewhere else find_relation(snapshot, object_name(name))
+    if isinstance(record, MaterializedViewRecord):
+        if visible_keys(record) != record.keys:
+            raise SqlError(
+                SINK_CANNOT_FOLLOW,
+                f'{spoken(record.kind)} "{record.name}" replaces rows that no columns of it tell apart',
+                span=name.span,
+                hint="a view that selects the columns it groups by can be followed",
+            )
+        return SinkInput(
+            name=f'{spoken(record.kind)} "{record.name}"',
+            inputs=(record.id,),
+            schema=record.schema,
+            keys=record.keys,
+            has_before=bool(record.keys),
+            is_ordered=False,
+        )
+    if record is None and (found := (yield from _delta_input(name, snapshot))) is not None:
+        return found
+    if not isinstance(record, SourceRecord):
+        known = [found.name for kind in RELATION_KINDS for found in snapshot.all(kind)]
+        near = near_names(name.last, known)
+        listing = "SHOW SOURCES and SHOW MATERIALIZED VIEWS list what a sink can read"
+        raise SqlError(
+            UNDEFINED_OBJECT,
+            f'relation "{name.last}" does not exist',
+            span=name.span,
+            hint=f'did you mean "{near[0]}"? {listing}' if near else listing,
+        )
+    if isinstance(record, SourceRecord):
+        require_log(record, name.span)
+    columns = yield from analysis(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))
+    return SinkInput(name=f'source "{record.name}"', inputs=(record.id,), schema=columns.schema)
+
+
+def _delta_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput | None]:
+    """A Delta table of the user's own; None where that name has none."""
+    written = ".".join(quoted_spark(part) for part in name.parts)
+    table, is_new = yield from delta_table(snapshot, written, name.last)
+    if table is None:
+        return None
+    return SinkInput(
+        name=f"table {name}",
+        inputs=(table.id,),
+        schema=table.schema,
+        has_before=table.has_change_feed,
+        is_changing=table.has_change_feed,
+        is_ordered=table.has_change_feed,
+        new=(table,) if is_new else (),
+    )
+
+
+def quoted_spark(name: str) -> str:
+    """A name between Spark's quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _has_snapshot(statement: CreateSink) -> bool:
+    for option in statement.options:
+        if option.key == "snapshot" and option_text(option.value).lower() == "false":
+            if statement.query is not None:
+                raise SqlError(
+                    INVALID_DEFINITION,
+                    "`snapshot = false` is only for CREATE SINK … FROM a source or materialized view",
+                    span=option.span,
+                    hint="CREATE MATERIALIZED VIEW v AS …; then CREATE SINK … FROM v",
+                )
+            return False
+    return True
+
+
+def require_target(target: SinkLook, name: str, span: Span, *, is_stored: bool = False) -> None:
+    """Raises SqlError where the target does not answer, is not there, or cannot take the sink's rows.
+
+    A sink that is stored may have rows of types that its target might refuse: it is not kept from running by that.
+    """
+    if target.error is not None:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f'the target of sink "{name}" does not answer: {target.error}',
+            span=span,
+            hint="check its address, its user and its rights",
+        )
+    if target.missing is not None:
+        raise SqlError(
+            UPSTREAM_MISSING, f'the target of sink "{name}" has no {target.missing}', span=span, hint=target.hint
+        )
+    if target.misfit is not None:
+        raise SqlError(TARGET_UNFIT, f'sink "{name}" cannot be written: {target.misfit}', span=span, hint=target.hint)
+    if target.doubt is not None and not is_stored:
+        raise SqlError(TARGET_UNFIT, f'sink "{name}" cannot be written: {target.doubt}', span=span, hint=target.hint)
+
+
+def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:
+    """The sink's record with another definition, and all that follows from it."""
+    return replace(
+        sink,
+        definition=render(statement),
+        options=listed_options(statement),
+        uses=uses_of(snapshot, statement),
+    )
+
+
+def shape_in_catalog(sink: SinkRecord) -> SinkShape:
+    """What a sink of the catalog writes."""
+    return shape_of(sink, encode_options(sink_definition(sink.definition)))
+
+
+def look_at_sink(snapshot: Snapshot, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()) -> Asking[SinkLook]:
+    """Asks for a look at the target of a sink of the catalog."""
+    deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
+    shape = replace(shape_in_catalog(sink), deletes=deletes)
+    return (yield from look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates))
+
+
+def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Asking[Plan]:
+    """DROP SINK: what it wrote stays in its target."""
+    yield from ()
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("sink", name) is None:
+        return nothing(statement, name, f'sink "{name}" does not exist')
+    return drop_plan(statement, snapshot, "DROP SINK", [DropObject(id=find_sink(snapshot, statement.name).id)])
+
+
+def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkRecord, kind: str, word: str) -> Plan:
+    change = PutObject(record=record)
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind=kind,
+            statement=render(statement),
+            objects=(record.name,),
+            changes=(change,),
+            reason=statement.reason,
+        ),
+        changes=(ObjectChange(object=record.name, change=word, detail=statement.reason or ""),),
+        affected=(record.id,),
+    )
+
+
+def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Asking[Plan]:
+    """PAUSE SINK: a hold that survives restarts; the sink keeps its place."""
+    yield from ()
+    sink = find_sink(snapshot, statement.name)
+    if sink.is_paused:
+        return nothing(statement, sink.name, "already paused")
+    paused = replace(sink, is_paused=True, pause_reason=statement.reason)
+    return _put(statement, snapshot, paused, "PAUSE SINK", "PAUSED")
+
+
+def lower_resume_sink(statement: ResumeSink, snapshot: Snapshot) -> Asking[Plan]:
+    """RESUME SINK: it goes on where it stood."""
+    yield from ()
+    sink = find_sink(snapshot, statement.name)
+    if not sink.is_paused:
+        return nothing(statement, sink.name, "it is not paused")
+    return _put(statement, snapshot, replace(sink, is_paused=False, pause_reason=None), "RESUME SINK", "RESUMED")

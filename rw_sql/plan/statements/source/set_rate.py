@@ -1,0 +1,67 @@
+"""Lowers ALTER SOURCE … SET parameter: how fast a source is read, changed at run time and without a look upstream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import Operation, PutObject
+from rw_sql.model.definitions import definition_of
+from rw_sql.model.job_specs import holds_of
+from rw_sql.model.names import find_source_of
+from rw_sql.model.options import plan_options
+from rw_sql.model.rates import is_throttled, throttled_reason
+from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.effects.connection_impact import differences, spell
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.source.source import nothing, source_record
+from rw_sql.syntax import render
+from rw_sql.syntax.rendering.merge import merge_options
+from rw_sql.syntax.statements import Option
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.syntax.statements import AlterSet
+
+
+def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT takes it out of the definition.
+
+    The upstream is not asked: a source that cannot be reached may be told to read slower, too.
+    """
+    yield from ()
+    source = find_source_of(snapshot, statement.kind, statement.name)
+    current = definition_of(source)
+    key = statement.parameter
+    given = tuple(Option(key=key, value=value, span=statement.parameter_span) for value in statement.values[:1])
+    merged = merge_options(current, given, () if given else (key,))
+    try:
+        check_source(snapshot, merged)
+    except SqlError as error:
+        if error.span not in (statement.parameter_span, *(value.span for value in statement.values)):
+            error.span = statement.name.span
+        raise
+    differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
+    if not differs:
+        return nothing(statement, source.name, f"{key} has this value already")
+    record = source_record(snapshot, source, merged)
+    change = PutObject(record=record)
+    rows = [ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs]
+    if is_throttled(record):
+        rows.append(ObjectChange(object=source.name, change="NOTICE", detail=throttled_reason(record)))
+    elif is_throttled(source) and holds_of(snapshot, source.id):
+        rows.append(ObjectChange(object=source.name, change="NOTICE", detail="it is paused and stays so until RESUME"))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind="ALTER SOURCE SET",
+            statement=render(statement),
+            objects=(source.name,),
+            changes=(change,),
+        ),
+        changes=tuple(rows),
+        affected=(source.id,),
+    )

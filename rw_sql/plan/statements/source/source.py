@@ -1,0 +1,446 @@
+"""Lowers the statements that make, drop, pause and resume sources."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.errors import (
+    DEPENDENTS_EXIST,
+    INVALID_DEFINITION,
+    INVALID_PROPERTY,
+    NOT_SUPPORTED,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+)
+from rw_sql.metastore.records import (
+    AssignSplits,
+    DropObject,
+    ForgetSplitStates,
+    Operation,
+    PauseRecord,
+    PutObject,
+    PutSplitStates,
+    SourceRecord,
+    UnassignSplits,
+)
+from rw_sql.model.definitions import (
+    PAUSED_AT_BIRTH,
+    REFRESH_OPTIONS,
+    connector_of,
+    listed_options,
+    option_text,
+)
+from rw_sql.model.job_specs import ingest_fragment, reader_fragment
+from rw_sql.model.names import find_source, object_name, require_free, spoken
+from rw_sql.model.options import plan_options, source_options, uses_of, visible
+from rw_sql.model.sharing import is_to_be_shared, with_sharing
+from rw_sql.model.startup import MODE, TIME, birth_of
+from rw_sql.plan.checks.formats import require_rows
+from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.effects.discovery import discover
+from rw_sql.plan.effects.per_reader import forget_fragments, readers_of
+from rw_sql.plan.queries.delta_inputs import left_unread
+from rw_sql.plan.requests.catalog import Asking, clock
+from rw_sql.plan.requests.positions import positions
+from rw_sql.plan.requests.upstream import look
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.syntax import render
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import SplitState, Upstream
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, MaterializedViewRecord
+    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.syntax.statements import (
+        CreateSource,
+        DropSource,
+        PauseAllSources,
+        PauseSource,
+        ResumeAllSources,
+        ResumeSource,
+        Statement,
+    )
+
+ALL_SOURCES = "all sources"
+
+
+def nothing(statement: Statement, name: str, detail: str) -> Plan:
+    """A plan that changes nothing and says so."""
+    return Plan(statement=statement, changes=(ObjectChange(object=name, change="NOTHING", detail=detail),))
+
+
+def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
+    """The change that sets positions."""
+    kind = connector(kind_name)
+    return PutSplitStates(
+        fragment=fragment,
+        states={split: kind.encode_state(state) for split, state in states.items()},
+        log_version=log_version,
+    )
+
+
+def require_upstream(upstream: Upstream, name: str, span: Span, *, kind: str = "source") -> None:
+    """Raises SqlError where the upstream does not answer or lacks what the object (of ``kind``) names."""
+    if upstream.error is not None:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f'the upstream of {kind} "{name}" does not answer: {upstream.error}',
+            span=span,
+            hint="check its address; WITH (VALIDATE = false), where the statement takes it, stores it all the same",
+        )
+    if upstream.missing:
+        topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
+        raise SqlError(
+            UPSTREAM_MISSING,
+            f'the upstream of {kind} "{name}" has no topic {topics}',
+            span=span,
+            hint="create the topic first, or name another one",
+        )
+
+
+def lower_create_source(
+    statement: CreateSource, snapshot: Snapshot, *, is_shared: bool = True, is_of_table: bool = False
+) -> Asking[Plan]:
+    """CREATE SOURCE: everything is checked, the upstream included, and its splits are resolved to numbers.
+
+    ``is_shared`` counts where its properties do not say it. Of a source that is not shared each view resolves them.
+    Only that of a table may have a format whose records change rows.
+    """
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("source", name):
+        return nothing(statement, name, f'source "{name}" already exists')
+    require_free(snapshot, statement.name)
+    if not is_of_table:
+        require_rows(statement)
+        _require_stream(statement)
+    is_paused = _paused_at_birth(statement)
+    stored = replace(
+        statement,
+        if_not_exists=False,
+        options=tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH),
+    )
+    kind_name = check_source(snapshot, stored)
+    kind = connector(kind_name)
+    stored = with_sharing(stored, kind, is_shared=is_shared)
+    options = plan_options(snapshot, stored)
+    upstream = yield from look(kind_name, options)
+    require_upstream(upstream, name, statement.name.span)
+    found = yield from discover(kind, kind_name, options, upstream, {})
+    blank = SourceRecord(
+        id=snapshot.next_id,
+        name=name,
+        definition="",
+        connector=kind_name,
+        options=(),
+        is_shared=is_to_be_shared(stored, kind),
+        created_at_ms=(yield from clock()),
+        birth=birth_of(kind_name, options, upstream),
+    )
+    record = source_record(snapshot, blank, stored)
+    fragment = ingest_fragment(record.id)
+    changes: list[Change] = [PutObject(record=record)]
+    if record.is_shared:
+        changes.append(AssignSplits(fragment=fragment, splits=found.assigned))
+        changes.append(states_change(fragment, kind_name, dict(found.states), -1))
+    if is_paused:
+        changes.append(
+            PutObject(record=PauseRecord(id=record.id + 1, name=name, source_id=record.id, reason="created paused"))
+        )
+    detail = f"{len(found.assigned)} split{'s' if len(found.assigned) != 1 else ''}"
+    detail += ("" if record.is_shared else ", not shared") + (", paused" if is_paused else "")
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(kind="CREATE SOURCE", statement=render(statement), objects=(name,), changes=tuple(changes)),
+        changes=(ObjectChange(object=name, change="CREATED", detail=detail),),
+        affected=(record.id,),
+    )
+
+
+def begin_reading(
+    snapshot: Snapshot,
+    source: SourceRecord,
+    view: MaterializedViewRecord,
+    startup: tuple[tuple[str, str], ...],
+    span: Span,
+) -> Asking[tuple[Change, ...]]:
+    """The splits of a new view's own reader, each at ``scan.startup.mode``, resolved to numbers now.
+
+    ``startup`` is the view's own, in the place of the source's.
+    """
+    kind = connector(source.connector)
+    options = source_options(snapshot, source)
+    if startup:
+        options = (*(option for option in options if option[0] not in (MODE, TIME)), *startup)
+    upstream = yield from look(source.connector, options)
+    require_upstream(upstream, source.name, span)
+    found = yield from discover(kind, source.connector, options, upstream, {})
+    fragment = reader_fragment(view.id, source.id)
+    return (
+        AssignSplits(fragment=fragment, splits=found.assigned),
+        states_change(fragment, source.connector, dict(found.states), -1),
+    )
+
+
+def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
+    """The source's record with another definition, and all that follows from it."""
+    return replace(
+        source,
+        definition=render(statement),
+        options=listed_options(statement),
+        uses=uses_of(snapshot, statement),
+    )
+
+
+def _require_stream(statement: CreateSource) -> None:
+    """Raises SqlError for what only a table can be: loaded as a whole."""
+    for option in statement.options:
+        if option.key in REFRESH_OPTIONS:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"`{option.key}` only supported for CREATE TABLE",
+                span=option.span,
+                hint="a source holds no rows that could be loaded anew: leave it out, or use CREATE TABLE",
+            )
+    name = connector_of(statement)
+    if name in connector_names() and connector(name).spec.is_batch:
+        named = next((option.value.span for option in statement.options if option.key == "connector"), None)
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'connector "{name}" reads a whole upstream at once: it is only supported for CREATE TABLE',
+            span=named or statement.name.span,
+            hint="CREATE TABLE t (…, PRIMARY KEY (…)) WITH (connector = …, refresh_mode = 'FULL_RELOAD', …)",
+        )
+
+
+def _paused_at_birth(statement: CreateSource) -> bool:
+    for option in statement.options:
+        if option.key == PAUSED_AT_BIRTH:
+            text = option_text(option.value).lower()
+            if text not in ("true", "false"):
+                raise SqlError(
+                    INVALID_PROPERTY,
+                    f"property \"paused\" takes 'true' or 'false', not {text!r}",
+                    span=option.value.span,
+                )
+            return text == "true"
+    return False
+
+
+def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]:
+    """DROP SOURCE: refused while views read it, unless CASCADE drops them too."""
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("source", name) is None:
+        return nothing(statement, name, f'source "{name}" does not exist')
+    source = find_source(snapshot, statement.name)
+    table = snapshot.table_of(source.id)
+    if table is not None:
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'source "{name}" belongs to table "{name}"',
+            span=statement.name.span,
+            hint=f"use DROP TABLE {name}, or ALTER TABLE {name} DROP CONNECTOR to keep its rows",
+        )
+    yield from ()
+    changes = drop_with_dependents(snapshot, source.id, "source", name, statement.name.span, statement.is_cascade)
+    changes += forget_fragments(snapshot, [change.id for change in changes if isinstance(change, DropObject)])
+    changes += forget_source(snapshot, source)
+    return drop_plan(statement, snapshot, "DROP SOURCE", changes)
+
+
+def forget_source(snapshot: Snapshot, source: SourceRecord) -> list[Change]:
+    """What goes with a source that is dropped: its splits, positions, holds and rewinds."""
+    fragment = ingest_fragment(source.id)
+    changes: list[Change] = [
+        UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))),
+        ForgetSplitStates(fragment=fragment, splits=tuple(snapshot.states(fragment))),
+    ]
+    changes += [DropObject(id=record.id) for record in snapshot.all("pause") if record.source_id == source.id]
+    changes += [DropObject(id=record.id) for record in snapshot.all("rewind") if record.source_id == source.id]
+    return changes
+
+
+def drop_with_dependents(
+    snapshot: Snapshot, id_: int, kind: str, name: str, span: Span, is_cascade: bool
+) -> list[Change]:
+    """The drops of an object and, with CASCADE, of all that depends on it, dependents first."""
+    dependents = snapshot.dependents_of(id_)
+    if dependents and not is_cascade:
+        users = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in dependents)
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'cannot drop {spoken(kind)} "{name}" because other objects depend on it: {users}',
+            span=span,
+            hint=f"drop them first, or use DROP {spoken(kind).upper()} {name} CASCADE",
+        )
+    dropped = [record.id for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
+    rebuilds = [rebuild.id for rebuild in snapshot.all("rebuild") if rebuild.view_id in dropped]
+    return [DropObject(id=found) for found in (*rebuilds, *dropped)]
+
+
+def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
+    """The plan of a DROP: one row per object that goes."""
+    ids = [change.id for change in changes if isinstance(change, DropObject)]
+    dropped = [snapshot.get(id_) for id_ in ids]
+    changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids))]
+    gone = tuple(
+        record
+        for record in dropped
+        if record is not None and record.kind not in ("pause", "rewind", "rebuild", "refresh")
+    )
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind=kind, statement=render(statement), objects=tuple(r.name for r in gone), changes=tuple(changes)
+        ),
+        changes=tuple(ObjectChange(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
+        affected=tuple(record.id for record in gone),
+    )
+
+
+def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source: SourceRecord | None) -> Plan:
+    name = source.name if source else ALL_SOURCES
+    source_id = source.id if source else None
+    if any(record.source_id == source_id for record in snapshot.all("pause")):
+        return nothing(statement, name, "already paused")
+    change = PutObject(record=PauseRecord(id=snapshot.next_id, name=name, source_id=source_id, reason=statement.reason))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind="PAUSE SOURCE" if source else "PAUSE ALL SOURCES",
+            statement=render(statement),
+            objects=(name,),
+            changes=(change,),
+            reason=statement.reason,
+        ),
+        changes=(ObjectChange(object=name, change="PAUSED", detail=statement.reason or ""),),
+        affected=(source_id,) if source_id is not None else (),
+    )
+
+
+def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Asking[Plan]:
+    """PAUSE SOURCE: a hold that survives restarts."""
+    yield from ()
+    return _pause(statement, snapshot, find_source(snapshot, statement.name))
+
+
+def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Asking[Plan]:
+    """PAUSE ALL SOURCES: one hold on every source, present and future."""
+    yield from ()
+    return _pause(statement, snapshot, None)
+
+
+def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[Plan]:
+    """RESUME SOURCE: lifts its own hold and takes up splits of a topic that the source names since then."""
+    source = find_source(snapshot, statement.name)
+    own = [record for record in snapshot.all("pause") if record.source_id == source.id]
+    held = [record for record in snapshot.all("pause") if record.source_id is None]
+    if not own:
+        detail = "PAUSE ALL SOURCES still holds it: RESUME ALL SOURCES" if held else "it is not paused"
+        return nothing(statement, source.name, detail)
+    discovered, notes = yield from take_up_new_topics(snapshot, source)
+    changes: tuple[Change, ...] = (*(DropObject(id=record.id) for record in own), *discovered)
+    if held:
+        notes = (*notes, "PAUSE ALL SOURCES still holds it: RESUME ALL SOURCES")
+    elif not snapshot.readers_of(source.id):
+        notes = (*notes, "nothing reads it yet: it starts with its first view")
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind="RESUME SOURCE",
+            statement=render(statement),
+            objects=(source.name,),
+            changes=changes,
+            reason=statement.reason,
+        ),
+        changes=(ObjectChange(object=source.name, change="RESUMED", detail="; ".join(notes)),),
+        affected=(source.id,),
+    )
+
+
+def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
+    """The topics that a source's properties name and of which it reads no split yet."""
+    kind = connector(source.connector)
+    named = kind.named_topics(visible(source_options(snapshot, source)))
+    read = [
+        {kind.split_topic(split) for split in snapshot.splits(reader.fragment)}
+        for reader in readers_of(snapshot, source)
+    ]
+    return frozenset(topic for topics in read for topic in named if topic not in topics)
+
+
+def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
+    """As :func:`take_up_for`, for every reader of the source; what is said of several is said once."""
+    changes: tuple[Change, ...] = ()
+    notes: dict[str, None] = {}
+    for reader in readers_of(snapshot, source):
+        taken, said = yield from take_up_for(snapshot, reader)
+        changes += taken
+        notes |= dict.fromkeys(said)
+    return changes, tuple(notes)
+
+
+def take_up_for(snapshot: Snapshot, reader: Reader) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
+    """Assigns the splits that the source's properties name and that a reader was not assigned yet, and says which.
+
+    Where the upstream does not answer nothing is assigned: the jobs' owner does it at first contact.
+    """
+    source, fragment = reader.source, reader.fragment
+    kind = connector(source.connector)
+    options = source_options(snapshot, source)
+    assigned = set(snapshot.splits(fragment))
+    upstream = yield from look(source.connector, options)
+    if not upstream.is_reachable:
+        return (), (f"the upstream does not answer yet: {upstream.error}",)
+    if set(upstream.splits) <= assigned:
+        return (), ()
+    stands = yield from positions(source.id, fragment)
+    found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
+    new = tuple(split for split in found.assigned if split not in assigned)
+    fresh = {split: state for split, state in found.fresh.items() if split in new}
+    changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
+    if fresh:
+        changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
+    listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
+    return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
+
+
+def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) -> Asking[Plan]:
+    """RESUME ALL SOURCES: lifts PAUSE ALL SOURCES; sources paused by name stay paused.
+
+    Like RESUME SOURCE it takes up topics that a source names since then, so that ``latest`` means this moment.
+    """
+    held = [record for record in snapshot.all("pause") if record.source_id is None]
+    if not held:
+        return nothing(statement, ALL_SOURCES, "PAUSE ALL SOURCES does not hold them")
+    changes: tuple[Change, ...] = tuple(DropObject(id=record.id) for record in held)
+    paused = {record.source_id: record.name for record in snapshot.all("pause") if record.source_id is not None}
+    still = sorted(paused.values())
+    answers = [
+        ObjectChange(object=ALL_SOURCES, change="RESUMED", detail=f"still paused: {', '.join(still)}" if still else "")
+    ]
+    for source in snapshot.all("source"):
+        if source.id not in paused and unread_topics(snapshot, source):
+            taken, notes = yield from take_up_new_topics(snapshot, source)
+            changes += taken
+            answers += [ObjectChange(object=source.name, change="NOTICE", detail=note) for note in notes]
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind="RESUME ALL SOURCES",
+            statement=render(statement),
+            objects=(ALL_SOURCES,),
+            changes=changes,
+            reason=statement.reason,
+        ),
+        changes=tuple(answers),
+    )

@@ -1,0 +1,7 @@
+"""CREATE, ALTER, REFRESH and DROP TABLE, changes of columns, and RENAME of any object.
+
+A table is a source and a view of one name: ``source_of_table`` keeps both definitions true.
+
+Imports: ``source`` and the rooms beside ``statements``. Imported by: ``move`` and ``plan/lower.py``.
+Begin with ``table``.
+"""

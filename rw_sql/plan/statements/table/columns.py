@@ -1,0 +1,418 @@
+"""Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; the rows that are there stay as they are.
+
+A column that was added is NULL in them until records replace them, and what was made before it does not see it. One
+that was dropped stays in the table's files, where nothing shows it any more. One that was renamed keeps its name in the
+files and in the source, which is what records call it: only the table's own definition calls it otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import (
+    DEPENDENTS_EXIST,
+    DUPLICATE_CLAUSE,
+    DUPLICATE_OBJECT,
+    INVALID_DEFINITION,
+    NOT_SUPPORTED,
+    UNDEFINED_COLUMN,
+    SqlError,
+    near_names,
+)
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord
+from rw_sql.model.definitions import field_of, primary_key, source_of_table, table_definition
+from rw_sql.model.names import find_source_of, find_table, spoken
+from rw_sql.model.refresh_states import refresh_of
+from rw_sql.model.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
+from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.checks.tables import check_runnable, check_table, table_columns
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.source.source import nothing, source_record
+from rw_sql.plan.statements.table.table import table_record
+from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.query.rename_column import renamed_column
+from rw_sql.syntax.query.tables_read import may_use_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, ObjectRecord, SourceRecord, TableRecord
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.syntax.statements import (
+        AlterAddColumn,
+        AlterTableDropColumn,
+        AlterTableRenameColumn,
+        ColumnDefinition,
+        CreateTable,
+        Expression,
+        Statement,
+    )
+
+
+def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER TABLE … ADD COLUMN: the source's definition gets it too, unless it is generated."""
+    if statement.kind != "TABLE":
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"ALTER {statement.kind} … ADD COLUMN is not supported yet",
+            span=statement.span,
+            hint="ALTER TABLE … ADD COLUMN is; or create another source beside this one",
+        )
+    table = find_table(snapshot, statement.name)
+    source = find_source_of(snapshot, "TABLE", statement.name)
+    _require_no_refresh(snapshot, table, statement, "ADD COLUMN")
+    column = statement.column
+    written = table_definition(table.definition)
+    if statement.if_not_exists and column.name in (name for name, _ in table_columns(written)):
+        return nothing(statement, table.name, f'column "{column.name}" already exists')
+    _check_column(column)
+    gone = {name.lower() for name in (*table.dropped_columns, *table.dropped_fields)}
+    if column.generated is None and field_of(column).lower() in gone:
+        raise SqlError(
+            DUPLICATE_OBJECT,
+            f'table "{table.name}" had a column of the field "{field_of(column)}", and its source\'s log still has it',
+            span=column.span,
+            hint="make the table anew, with that column: SHOW CREATE TABLE tells how",
+        )
+    definition = replace(written, columns=(*written.columns, column))
+    check_runnable(definition)
+    check_table(definition)
+    stored = _free_name(table, column.name)
+    if stored != column.name:
+        table = replace(table, stored_names=(*table.stored_names, (column.name, stored)))
+    changes = yield from _redefined(snapshot, table, source, definition, renews_source=column.generated is None)
+    return _plan(
+        statement,
+        snapshot,
+        table,
+        "ADD COLUMN",
+        changes,
+        f"column {column.name} added: NULL in the rows that are there, until records replace them",
+    )
+
+
+def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER TABLE … DROP COLUMN: of both definitions; refused while views or sinks may use it."""
+    table = find_table(snapshot, statement.name)
+    source = find_source_of(snapshot, "TABLE", statement.name)
+    _require_no_refresh(snapshot, table, statement, "DROP COLUMN")
+    written = table_definition(table.definition)
+    column = next((known for known in written.columns if known.name == statement.column), None)
+    if column is None:
+        known_names = [name for name, _ in table_columns(written)]
+        if statement.if_exists and statement.column not in known_names:
+            return nothing(statement, table.name, f'column "{statement.column}" does not exist')
+        raise _no_such_column(statement, table, known_names, "dropping")
+    if written.format is not None and written.format.encode == "CSV":
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'column "{column.name}" cannot be dropped: the fields of CSV are told by their places',
+            span=statement.name.span,
+            hint="leave it: views that name their columns do not see it",
+        )
+    definition = replace(written, columns=tuple(known for known in written.columns if known is not column))
+    _check_unused(statement, table, written, definition)
+    renews_source = column.generated is None
+    try:
+        check_table(definition)
+        fields = (*table.dropped_fields, *((field_of(column),) if renews_source else ()))
+        without = replace(table, dropped_fields=fields)
+        changes = yield from _redefined(snapshot, without, source, definition, renews_source=renews_source)
+    except SqlError as error:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'column "{column.name}" of table "{table.name}" is used in its definition: {error.message}',
+            span=statement.name.span,
+            hint="what is computed of it, and its watermark, would have nothing to go by: SHOW CREATE TABLE tells what",
+        ) from error
+    _require_unused(snapshot, table, statement, column.name, "drop")
+    detail = f"column {column.name} dropped: records' values of it are left out from now on"
+    return _plan(statement, snapshot, table, "DROP COLUMN", changes, detail)
+
+
+def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER TABLE … RENAME COLUMN: records and files go on calling it as they do, the definition tells how.
+
+    Refused while views or sinks may use it, as DROP COLUMN is.
+    """
+    table = find_table(snapshot, statement.name)
+    source = find_source_of(snapshot, "TABLE", statement.name)
+    _require_no_refresh(snapshot, table, statement, "RENAME COLUMN")
+    written = table_definition(table.definition)
+    old, new = statement.column, statement.new_column
+    if old not in (column.name for column in written.columns):
+        raise _no_such_column(statement, table, [name for name, _ in table_columns(written)], "renaming")
+    if old == new:
+        return nothing(statement, table.name, f'column "{old}" has this name already')
+    others = [name for name, _ in table_columns(written) if name != old]
+    if new.lower() in (name.lower() for name in others):
+        raise SqlError(DUPLICATE_CLAUSE, f'table "{table.name}" has a column "{new}" already', span=statement.span)
+    _require_unused(snapshot, table, statement, old, "rename")
+    _require_unknown(snapshot, table, statement)
+    definition = _with_renamed(statement, written, table.dialect)
+    try:
+        check_table(definition)
+    except SqlError as error:
+        error.span = statement.span
+        raise
+    names = {column: new if column == old else column for column, _ in schema_columns(table.schema)}
+    stored = {names[column]: called for column, called in stored_columns(table)}
+    shown = replace(
+        table,
+        schema=renamed_schema(table.schema, names),
+        added_columns=tuple((names[column], since) for column, since in table.added_columns),
+        stored_names=_told(stored),
+    )
+    changes = yield from _redefined(snapshot, shown, source, definition, renews_source=False)
+    field = next(field_of(column) for column in definition.columns if column.name == new)
+    if any(column.name == new and column.generated is not None for column in definition.columns):
+        detail = f"column {old} renamed to {new}"
+    elif field == new:
+        detail = f"column {old} renamed to {new}, as records call it"
+    else:
+        detail = f"column {old} renamed to {new}: it is still read from field {field} of the records"
+    return _plan(statement, snapshot, table, "RENAME COLUMN", changes, detail)
+
+
+def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, dialect: str) -> CreateTable:
+    """A table's definition with another name for one of its columns, wherever it is named there."""
+    old, new = statement.column, statement.new_column
+
+    def computed(expression: Expression | None, language: str = dialect) -> Expression | None:
+        if expression is None:
+            return None
+        try:
+            text = renamed_column(expression.text, old, new, relation=written.name.last, dialect=language)
+        except SqlError as error:
+            error.span = statement.name.span
+            raise
+        return replace(expression, text=text)
+
+    def renamed(column: ColumnDefinition) -> ColumnDefinition:
+        if column.name != old:
+            return replace(column, generated=computed(column.generated), default=computed(column.default))
+        field = field_of(column)
+        return replace(column, name=new, field=None if field == new or column.generated is not None else field)
+
+    def listed(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(new if name == old else name for name in names)
+
+    return replace(
+        written,
+        columns=tuple(renamed(column) for column in written.columns),
+        constraints=tuple(replace(found, columns=listed(found.columns)) for found in written.constraints),
+        version_columns=listed(written.version_columns),
+        watermarks=tuple(
+            replace(
+                found,
+                column=new if found.column == old else found.column,
+                expression=computed(found.expression, "risingwave") or found.expression,
+            )
+            for found in written.watermarks
+        ),
+    )
+
+
+def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What a table's files call its columns, where it is another name."""
+    return tuple((name, called) for name, called in stored.items() if name != called)
+
+
+def _free_name(table: TableRecord, name: str) -> str:
+    """What the files are to call a new column: its name, unless one that is or was there is called so."""
+    taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
+    names = (name if number == 1 else f"{name}_{number}" for number in count(1))
+    return next(free for free in names if free.lower() not in taken)
+
+
+def _require_unused(
+    snapshot: Snapshot,
+    table: TableRecord,
+    statement: AlterTableDropColumn | AlterTableRenameColumn,
+    column: str,
+    what: str,
+) -> None:
+    """Raises SqlError where views or sinks right above a table may use one of its columns."""
+    using = _using(snapshot, table, column)
+    if using:
+        names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using)
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'cannot {what} column "{column}" of table "{table.name}" because other objects use it: {names}',
+            span=statement.name.span,
+            hint="drop them first; CASCADE drops none here, since only names in their queries tell that they use it"
+            if what == "drop"
+            else "drop them, rename it, and create them again with its new name: SHOW CREATE tells how they are made",
+        )
+
+
+def _require_no_refresh(snapshot: Snapshot, table: TableRecord, statement: Statement, what: str) -> None:
+    if refresh_of(snapshot, table.id) is not None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'table "{table.name}" is loaded as a whole: {what} is not supported yet',
+            span=statement.span,
+            hint=f"DROP TABLE {quoted(table.name)} and create it as you want it: SHOW CREATE TABLE tells how",
+        )
+
+
+def _no_such_column(
+    statement: AlterTableDropColumn | AlterTableRenameColumn, table: TableRecord, known: list[str], what: str
+) -> SqlError:
+    if statement.column in known:
+        return SqlError(
+            NOT_SUPPORTED,
+            f'column "{statement.column}" of table "{table.name}" comes from INCLUDE: {what} it is not supported yet',
+            span=statement.name.span,
+            hint="leave it: views that name their columns do not see it",
+        )
+    near = near_names(statement.column, known)
+    return SqlError(
+        UNDEFINED_COLUMN,
+        f'table "{table.name}" has no column "{statement.column}"',
+        span=statement.name.span,
+        hint=f'did you mean "{near[0]}"?' if near else f"it has {', '.join(known)}",
+    )
+
+
+def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: CreateTable, left: CreateTable) -> None:
+    """Raises SqlError where the column tells which rows are one, or nothing would be left of the source."""
+    name, of_table = statement.column, f'table "{table.name}"'
+    refused = (
+        (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
+        (name in written.version_columns, f'column "{name}" tells the versions of the rows of {of_table}'),
+        (not source_of_table(left).columns, f'column "{name}" is the only one that {of_table} has of records'),
+        (
+            name in _required(table.schema),
+            f'column "{name}" cannot be NULL in the files of {of_table}, made by an older version',
+        ),
+    )
+    for is_so, what in refused:
+        if is_so:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"{what}: it cannot be dropped",
+                span=statement.name.span,
+                hint="make another table without it, and move views and sinks there",
+            )
+
+
+def _required(schema: str) -> frozenset[str]:
+    """The columns that cannot be NULL in a table's files: those of older versions' tables that have a DEFAULT."""
+    return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
+
+
+def _redefined(
+    snapshot: Snapshot, table: TableRecord, source: SourceRecord, definition: CreateTable, *, renews_source: bool
+) -> Asking[list[Change]]:
+    """The changes that give a table, and its source where that has the column too, another definition."""
+    changes: list[Change] = []
+    of_source = source_of_table(definition)
+    if renews_source:
+        check_source(snapshot, of_source)
+        source = source_record(snapshot, source, of_source)
+        changes.append(PutObject(record=source))
+    columns = {name for name, _ in table_columns(definition)}
+    stored_names = tuple((name, called) for name, called in table.stored_names if name in columns)
+    then = after(snapshot, tuple(changes))
+    made = yield from table_record(then, source, definition, table.dialect, stored_names)
+    had, has = ({name for name, _ in schema_columns(schema)} for schema in (table.schema, made.schema))
+    required = _required(table.schema)
+    fields = json.loads(made.schema)["fields"]
+    shape = [{**field, "nullable": field["name"] not in required} for field in fields]
+    kept = tuple((name, since) for name, since in table.added_columns if name in has)
+    record = replace(
+        made,
+        id=table.id,
+        generation=table.generation,
+        schema=json.dumps({"type": "struct", "fields": shape}),
+        created_at_ms=table.created_at_ms,
+        has_change_feed=table.has_change_feed,
+        added_columns=(*kept, *((name, snapshot.next_id) for name in has - had)),
+        dropped_fields=table.dropped_fields,
+        dropped_columns=(*table.dropped_columns, *(stored_name(table, name) for name in sorted(had - has))),
+    )
+    return [*changes, PutObject(record=record)]
+
+
+def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
+    """Raises SqlError where a view or sink that sees the column has its new name for something else."""
+    old, new = statement.column, statement.new_column
+    knowing = [
+        record
+        for record in snapshot.readers_of(table.id)
+        if old in (name for name, _ in seen_columns(table, record.id))
+        and any(may_use_column(query, new) for query in _queries(record))
+    ]
+    if knowing:
+        names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in knowing)
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'cannot rename column "{old}" of table "{table.name}": "{new}" is something else to {names}',
+            span=statement.name.span,
+            hint="another name; or drop them, rename it, and create them again: SHOW CREATE tells how they are made",
+        )
+
+
+def _queries(record: ObjectRecord) -> tuple[str, ...]:
+    """All that is computed for a view or sink: its query, and those by which it is kept, which name keys beside it."""
+    if isinstance(record, MaterializedViewRecord):
+        kept = record.maintenance
+        return tuple(query for query in (record.query, kept.query, kept.touched) if query)
+    return (record.query,) if isinstance(record, SinkRecord) and record.query else ()
+
+
+def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
+    """The views and sinks right above a table that may use one of its columns.
+
+    A query counts where it names the column, as one of any relation: what it would mean without it is not asked.
+    """
+    return tuple(
+        record
+        for record in snapshot.readers_of(table.id)
+        if column in (name for name, _ in seen_columns(table, record.id))
+        and (
+            any(may_use_column(query, column) for query in _queries(record))
+            if _queries(record)
+            else column in (name for name, _ in schema_columns(record.schema))
+        )
+    )
+
+
+def _plan(
+    statement: Statement, snapshot: Snapshot, table: TableRecord, kind: str, changes: list[Change], detail: str
+) -> Plan:
+    readers = [record.id for record in snapshot.readers_of(table.id) if isinstance(record, MaterializedViewRecord)]
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind=kind,
+            statement=render(statement),
+            objects=(table.name, *(found.name for found in snapshot.dependents_of(table.id))),
+            changes=tuple(changes),
+        ),
+        changes=(ObjectChange(object=table.name, change="ALTERED", detail=detail),),
+        affected=tuple(id_ for id_ in (table.source_id, table.id, *readers) if id_ is not None),
+    )
+
+
+def _check_column(column: ColumnDefinition) -> None:
+    refused = (
+        (
+            column.default is not None,
+            "a DEFAULT",
+            "rows that are there would lack it: compute it in a materialized view",
+        ),
+        (column.is_primary_key, "PRIMARY KEY", "what identifies a row never changes: create another table"),
+        (column.is_not_null, "NOT NULL", "rows that are there have no value in it: leave it out"),
+    )
+    for is_there, what, instead in refused:
+        if is_there:
+            raise SqlError(NOT_SUPPORTED, f"ADD COLUMN with {what} is not supported", span=column.span, hint=instead)

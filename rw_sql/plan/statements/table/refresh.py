@@ -1,0 +1,110 @@
+"""Lowers REFRESH TABLE: what is refused, in RisingWave's order and words, and the state that the owner acts on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import (
+    CANNOT_REFRESH,
+    INVALID_DEFINITION,
+    NOT_SUPPORTED,
+    SqlError,
+)
+from rw_sql.metastore.records import Operation, SourceRecord
+from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
+from rw_sql.model.job_specs import holds_of
+from rw_sql.model.names import find_relation, object_name, undefined
+from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
+from rw_sql.plan.requests.catalog import Asking, clock
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.syntax.statements import RefreshTable
+
+_SPOKEN = {"source": "Source", "materialized_view": "MaterializedView", "sink": "Sink"}
+
+
+def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot) -> Asking[Plan]:
+    """REFRESH TABLE: the table is to be what its upstream is now. Returns at once; the table's job does it."""
+    record = _require_refreshable(statement, snapshot)
+    _require_idle(statement, snapshot, record)
+    change = begun(record, (yield from clock()))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(kind=REFRESH, statement=render(statement), objects=(record.name,), changes=(change,)),
+        changes=(
+            ObjectChange(
+                object=record.name, change="NOTICE", detail=f"REFRESH initiated for table '{_qualified(record.name)}'"
+            ),
+        ),
+        affected=(record.table_id,),
+        notes=(
+            "the whole upstream is loaded beside the table",
+            "what differs is merged into it chunk by chunk, and what is gone upstream is deleted",
+        ),
+    )
+
+
+def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> RefreshRecord:
+    name = object_name(statement.name)
+    span = statement.name.span
+    table = snapshot.find("table", name)
+    if table is None:
+        other = find_relation(snapshot, name) or snapshot.find("sink", name)
+        if other is None:
+            raise undefined(snapshot, "table", statement.name)
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"REFRESH is only supported for tables, got {_SPOKEN.get(other.kind, other.kind)}.",
+            span=span,
+            hint=f"REBUILD MATERIALIZED VIEW {quoted(name)} makes a view anew"
+            if other.kind == "materialized_view"
+            else "a source reads on by itself",
+        )
+    record = refresh_of(snapshot, table.id)
+    if record is None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"Table '{_qualified(name)}' is not refreshable. "
+            "Only tables created with REFRESHABLE flag support manual refresh.",
+            span=span,
+            hint="create it WITH (refresh_mode = 'FULL_RELOAD', …) to have it read as a whole",
+        )
+    if not isinstance(source_of(snapshot, record), SourceRecord):
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"Table '{_qualified(name)}' has no associated source. It cannot be refreshed.",
+            span=span,
+            hint=f"ALTER TABLE {quoted(name)} DROP CONNECTOR took it away; create the table again to have one",
+        )
+    return record
+
+
+def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRecord) -> None:
+    span = statement.name.span
+    if record.status != IDLE:
+        raise SqlError(
+            CANNOT_REFRESH,
+            f"Table '{_qualified(record.name)}' is currently in state {record.status}. "
+            "Cannot start a new refresh operation.",
+            span=span,
+            hint=f"WAIT TABLE {quoted(record.name)} waits until it is done; SHOW JOBS tells how far it is",
+        )
+    source = source_of(snapshot, record)
+    if source is not None and holds_of(snapshot, source.id):
+        of_all = all(hold.source_id is None for hold in holds_of(snapshot, source.id))
+        raise SqlError(
+            CANNOT_REFRESH,
+            f"Table '{_qualified(record.name)}' cannot be refreshed while its source is paused",
+            span=span,
+            hint="RESUME ALL SOURCES" if of_all else f"RESUME SOURCE {quoted(source.name)}",
+        )
+
+
+def _qualified(name: str) -> str:
+    return f"public.{name}"

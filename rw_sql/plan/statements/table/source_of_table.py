@@ -1,0 +1,69 @@
+"""A table and the source it is associated with: what is said to the source is said to the table's definition too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import PutObject, SourceRecord, TableRecord
+from rw_sql.model.definitions import definition_of, table_definition, with_source
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.syntax import render
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, ObjectRecord
+    from rw_sql.plan.result.plan import Plan
+
+RESHAPING = ("ADD COLUMN", "DROP COLUMN", "RENAME TABLE")
+"""The kinds of operations after which a table's definition does not follow from an older one of its source."""
+
+
+def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
+    """How many of a source's columns, its last ones, ALTER TABLE … ADD COLUMN gave it: older records lack them."""
+    table = snapshot.table_of(source.id)
+    if table is None:
+        return 0
+    added = {name for name, _ in table.added_columns}
+    columns = table_definition(table.definition).columns
+    return sum(column.generated is None and column.name in added for column in columns)
+
+
+def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
+    """A plan that rewrites the definitions of tables along with those of their sources."""
+    operation = plan.operation
+    if operation is None:
+        return plan
+    changes = following(snapshot, operation.changes)
+    if changes == operation.changes:
+        return plan
+    return replace(plan, operation=replace(operation, changes=changes), steps=steps_of(snapshot, changes))
+
+
+def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """The changes, with the definition of each table as its source is after them."""
+    told = {change.record.id for change in changes if isinstance(change, PutObject)}
+    sources = {
+        c.record.id: c.record for c in changes if isinstance(c, PutObject) and isinstance(c.record, SourceRecord)
+    }
+    more: list[Change] = []
+    for source in sources.values():
+        table = snapshot.table_of(source.id)
+        if table is None or table.id in told:
+            continue
+        definition = render(with_source(table_definition(table.definition), definition_of(source)))
+        if definition != table.definition:
+            more.append(PutObject(record=replace(table, definition=definition)))
+    return (*changes, *more)
+
+
+def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """Changes to sources without those of their tables, which follow from them: see :func:`following`."""
+    return tuple(c for c in changes if not (isinstance(c, PutObject) and isinstance(c.record, TableRecord)))
+
+
+def follows_source(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
+    """Whether a table changed only as its source's properties did."""
+    if not isinstance(old, TableRecord) or not isinstance(new, TableRecord):
+        return False
+    return replace(old, definition=new.definition) == new

@@ -1,0 +1,279 @@
+"""Lowers CREATE and DROP TABLE and DROP CONNECTOR: a table with a connector is a source and the rows it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import CANNOT_REFRESH, INVALID_EXPRESSION, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.records import (
+    KEYED,
+    DropObject,
+    ForgetSplitStates,
+    Maintenance,
+    Operation,
+    PutObject,
+    SourceRecord,
+    TableRecord,
+    UnassignSplits,
+)
+from rw_sql.metastore.refresh_records import FINISHING
+from rw_sql.model.definitions import (
+    PAUSED_AT_BIRTH,
+    has_changes,
+    include_name,
+    named_fields,
+    primary_key,
+    source_of_table,
+    table_definition,
+)
+from rw_sql.model.job_specs import reader_fragment, view_job
+from rw_sql.model.names import find_source_of, find_table, object_name, require_free
+from rw_sql.model.refresh_states import refresh_of
+from rw_sql.model.relations import nullable_schema, relation_of
+from rw_sql.model.view_inputs import order_columns
+from rw_sql.plan.checks.columns import is_validated, without_switch
+from rw_sql.plan.checks.tables import check_runnable, check_table, conflict_of, table_columns
+from rw_sql.plan.effects.per_reader import forget_fragments
+from rw_sql.plan.requests.catalog import Asking, job_statuses
+from rw_sql.plan.requests.queries import WHOLE, analysis
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.source.source import (
+    begin_reading,
+    drop_plan,
+    drop_with_dependents,
+    forget_source,
+    lower_create_source,
+    nothing,
+)
+from rw_sql.plan.statements.table.refreshable import lower_create_refreshable, refresh_options
+from rw_sql.syntax import parse_statement, render, spark_type
+from rw_sql.syntax.dialect.to_spark import to_spark
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.statements import ColumnDefinition, CreateSource, Query
+
+if TYPE_CHECKING:
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.syntax.statements import AlterTableDropConnector, CreateTable, DropTable, Expression, IncludeColumn
+
+
+def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect: str) -> Asking[Plan]:
+    """CREATE TABLE with a connector: everything is checked, the upstream included, and one commit makes both."""
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("table", name):
+        return nothing(statement, name, f'table "{name}" already exists')
+    check_runnable(statement)
+    require_free(snapshot, statement.name)
+    check_table(statement)
+    refreshed = refresh_options(statement)
+    if refreshed.is_full:
+        must_fit = is_validated(statement.options)
+        statement = replace(statement, options=without_switch(statement.options))
+
+        def make(then: Snapshot, source: SourceRecord) -> Asking[TableRecord]:
+            return table_record(then, source, statement, query_dialect)
+
+        return (yield from lower_create_refreshable(statement, snapshot, refreshed, make, must_fit=must_fit))
+    source_plan = yield from lower_create_source(source_of_table(statement), snapshot, is_of_table=True)
+    if source_plan.operation is None:
+        raise TypeError("a new source is an operation")
+    then = after(snapshot, source_plan.operation.changes)
+    source = then.find("source", name)
+    if source is None:
+        raise TypeError("a new source is in the catalog")
+    record = yield from table_record(then, source, statement, query_dialect)
+    changes: list[Change] = [*source_plan.operation.changes, PutObject(record=record)]
+    if not source.is_shared:
+        changes += yield from begin_reading(then, source, record, (), statement.name.span)
+    splits = source_plan.changes[0].detail
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(kind="CREATE TABLE", statement=render(statement), objects=(name,), changes=tuple(changes)),
+        changes=(ObjectChange(object=name, change="CREATED", detail=f"{splits}; {record.maintenance.reason}"),),
+        affected=(source.id, record.id),
+    )
+
+
+def table_record(
+    snapshot: Snapshot,
+    source: SourceRecord,
+    statement: CreateTable,
+    query_dialect: str,
+    stored_names: tuple[tuple[str, str], ...] = (),
+) -> Asking[TableRecord]:
+    """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit."""
+    key = primary_key(statement)
+    query = table_query(statement, query_dialect)
+    relation = relation_of(source)
+    names = named_fields(statement)
+    relation = replace(relation, columns=tuple((names.get(name, name), kind) for name, kind in relation.columns))
+    if key:
+        relation = replace(relation, columns=(*relation.columns, *order_columns(source)))
+    found = yield from analysis(query, (relation,), form=WHOLE)
+    if found.refusal is not None:
+        raise _refused(statement, found.refusal, found.hint)
+    rows = query
+    if key:
+        rows = _with_columns(query, relation.columns[len(relation_of(source).columns) :])
+    kept = tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH)
+    definition = replace(statement, if_not_exists=False, options=kept)
+    return TableRecord(
+        id=snapshot.next_id,
+        name=source.name,
+        definition=render(definition),
+        query=query,
+        inputs=(source.id,),
+        schema=nullable_schema(found.schema),
+        keys=() if statement.is_append_only else key,
+        dialect=query_dialect,
+        created_at_ms=source.created_at_ms,
+        maintenance=Maintenance(strategy=KEYED if key else "", reason=_how_kept(statement, key), query=rows),
+        source_id=source.id,
+        primary_key=key,
+        conflict=conflict_of(statement),
+        version_columns=statement.version_columns,
+        is_append_only=statement.is_append_only or not key,
+        stored_names=stored_names,
+    )
+
+
+def _how_kept(statement: CreateTable, key: tuple[str, ...]) -> str:
+    if not key:
+        return "rows are only appended"
+    keys = ", ".join(key)
+    if statement.is_append_only:
+        return f"the first row of each ({keys}) is appended"
+    return f"rows are replaced by ({keys})" + (", and deleted by it" if has_changes(statement) else "")
+
+
+def table_query(statement: CreateTable, dialect: str) -> str:
+    """A table's columns out of a row of its source, as Spark SQL."""
+    declared = {column.name: column for column in statement.columns}
+    items = []
+    for name, kind in table_columns(statement):
+        column = declared.get(name)
+        quoted = _quoted(name)
+        if column is None or (column.generated is None and column.default is None):
+            items.append(quoted)
+        elif column.generated is not None:
+            items.append(f"CAST(({_expression(column.generated, dialect)}) AS {kind}) AS {quoted}")
+        elif column.default is not None:
+            value = f"CAST(({_expression(column.default, dialect)}) AS {spark_type(column.data_type)})"
+            items.append(f"coalesce({quoted}, {value}) AS {quoted}")
+    return f"SELECT {', '.join(items)} FROM {_quoted(object_name(statement.name))}"
+
+
+def _with_columns(query: str, more: tuple[tuple[str, str], ...]) -> str:
+    head, _, table = query.rpartition(" FROM ")
+    return f"{head}, {', '.join(_quoted(name) for name, _ in more)} FROM {table}"
+
+
+def reading(query: str, name: str) -> str:
+    """A table's query over the source of another name."""
+    return f"{query.rpartition(' FROM ')[0]} FROM {_quoted(name)}"
+
+
+def _expression(expression: Expression, dialect: str) -> str:
+    if dialect != "risingwave":
+        return expression.text
+    text = to_spark(Query(text=f"SELECT {expression.text} AS x", span=expression.span)).text
+    return text.removeprefix("SELECT ").removesuffix(" AS x")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _refused(statement: CreateTable, why: str, hint: str | None) -> SqlError:
+    written = [e for c in statement.columns for e in (c.generated, c.default) if e is not None]
+    span: Span = written[0].span if written else statement.name.span
+    return SqlError(INVALID_EXPRESSION, why, span=span, hint=hint)
+
+
+def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
+    """DROP TABLE: with its source; refused while views or sinks read it, unless CASCADE drops them too."""
+    yield from ()
+    name = object_name(statement.name)
+    if statement.if_exists and snapshot.find("table", name) is None:
+        return nothing(statement, name, f'table "{name}" does not exist')
+    table = find_table(snapshot, statement.name)
+    changes = drop_with_dependents(snapshot, table.id, "table", name, statement.name.span, statement.is_cascade)
+    source = snapshot.get(table.source_id) if table.source_id is not None else None
+    if isinstance(source, SourceRecord):
+        changes.append(DropObject(id=source.id))
+    changes += forget_fragments(snapshot, [change.id for change in changes if isinstance(change, DropObject)])
+    if isinstance(source, SourceRecord):
+        changes += forget_source(snapshot, source)
+    refresh = refresh_of(snapshot, table.id)
+    if refresh is not None:
+        changes.append(DropObject(id=refresh.id))
+    plan = drop_plan(statement, snapshot, "DROP TABLE", changes)
+    rows = tuple(row for row in plan.changes if (row.object, row.detail) != (name, "source"))
+    return replace(plan, changes=rows)
+
+
+def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER TABLE … DROP CONNECTOR: the source goes, the rows and what reads them stay."""
+    table = find_table(snapshot, statement.name)
+    source = find_source_of(snapshot, "TABLE", statement.name)
+    status = (yield from job_statuses()).get(view_job(table.id))
+    if table.added_columns and status is not None and status.state == "STALLED":
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"the job of table '{table.name}' stands still, and may not have given it its new columns yet: "
+            f"{status.reason}",
+            span=statement.name.span,
+            hint=f"RESUME SOURCE {quoted(table.name)} if it is paused, then again; SHOW JOBS tells what it waits for",
+        )
+    written = table_definition(table.definition)
+    included = tuple(_as_column(source.connector, column) for column in written.include)
+    own = tuple(replace(column, field=None) for column in written.columns)
+    definition = replace(written, columns=(*own, *included), include=(), options=(), format=None)
+    changes: list[Change] = [
+        PutObject(record=replace(table, definition=render(definition), source_id=None, inputs=())),
+        DropObject(id=source.id),
+        *forget_source(snapshot, source),
+    ]
+    refresh = refresh_of(snapshot, table.id)
+    if refresh is not None:
+        if refresh.status == FINISHING:
+            raise SqlError(
+                CANNOT_REFRESH,
+                f"a refresh of table '{table.name}' is being merged: half of it is nothing that the upstream ever held",
+                span=statement.name.span,
+                hint=f"WAIT TABLE {quoted(table.name)}, then drop its connector",
+            )
+        changes.append(DropObject(id=refresh.id))
+    fragment = reader_fragment(table.id, source.id)
+    if snapshot.splits(fragment) or snapshot.states(fragment):
+        changes.append(UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))))
+        changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(snapshot.states(fragment))))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind="DROP CONNECTOR",
+            statement=render(statement),
+            objects=(table.name, *(record.name for record in snapshot.dependents_of(table.id))),
+            changes=tuple(changes),
+        ),
+        changes=(ObjectChange(object=table.name, change="ALTERED", detail="its connector is dropped: its rows stay"),),
+        affected=(table.id,),
+    )
+
+
+def _as_column(connector_name: str, column: IncludeColumn) -> ColumnDefinition:
+    """A column that INCLUDE added, as one of the table's own."""
+    kind = column.inner_type
+    if kind is None:
+        known = "BYTEA" if column.inner is not None else connector(connector_name).spec.include[column.kind].type
+        made = parse_statement(f"CREATE SOURCE s (c {known}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
+        if not isinstance(made, CreateSource):
+            raise TypeError("a column has a type")
+        kind = made.columns[0].data_type
+    return ColumnDefinition(name=include_name(connector_name, column), data_type=kind)

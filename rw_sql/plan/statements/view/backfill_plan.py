@@ -1,0 +1,299 @@
+"""Plans what came before a new view: where its history of each source begins and ends, fixed by the view's commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.connectors.spec import OptionError
+from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.backfill_ranges import History, SplitHistory, same_life
+from rw_sql.model.definitions import option_text
+from rw_sql.model.job_specs import ingest_fragment, named_splits
+from rw_sql.model.offset_ranges import total, within, without
+from rw_sql.model.options import source_options
+from rw_sql.model.parameters import NO_LIMIT
+from rw_sql.model.startup import MODE, TIME, without_startup
+from rw_sql.plan.effects.discovery import OK, identity_status
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.requests.positions import history_ground
+from rw_sql.plan.requests.upstream import look, offsets_at
+from rw_sql.plan.statements.source.source import require_upstream
+from rw_sql.syntax.statements import ConnectionValue, NumberValue, Option, SecretValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.model.offset_ranges import LogPiece, Spans
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.syntax.statements import CreateMaterializedView
+
+RATE_LIMIT = "backfill_rate_limit"
+_OWN = (MODE, TIME, RATE_LIMIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewOptions:
+    """What a view's WITH list says: where its history begins, and how many records of it are read a second at most.
+
+    Without ``startup`` it begins where the sources began.
+    """
+
+    startup: tuple[tuple[str, str], ...] = ()
+    rate_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedHistories:
+    """The histories as the catalog keeps them, of those inputs whose log is not just read from its beginning."""
+
+    texts: tuple[str, ...] = ()
+    offsets: int = 0
+    notices: tuple[str, ...] = ()
+
+
+def view_options(statement: CreateMaterializedView) -> ViewOptions:
+    """The WITH list of CREATE MATERIALIZED VIEW. Raises SqlError for what it does not take."""
+    startup = []
+    limit = None
+    for option in statement.options:
+        if option.key not in _OWN:
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'a materialized view has no property "{option.key}"',
+                span=option.span,
+                hint=f"accepted: {', '.join(_OWN)}",
+            )
+        if isinstance(option.value, SecretValue | ConnectionValue):
+            raise SqlError(INVALID_PROPERTY, f'property "{option.key}" takes a value', span=option.value.span)
+        if option.key == RATE_LIMIT:
+            limit = _rate_limit(option)
+        else:
+            startup.append((option.key, option_text(option.value).strip()))
+    return ViewOptions(startup=tuple(startup), rate_limit=limit)
+
+
+def with_rate_limit(statement: CreateMaterializedView, limit: str) -> CreateMaterializedView:
+    """The statement with the session's rate limit, where that is one and the statement says none of its own."""
+    if limit == NO_LIMIT or any(option.key == RATE_LIMIT for option in statement.options):
+        return statement
+    span = statement.name.span
+    option = Option(key=RATE_LIMIT, value=NumberValue(text=limit, span=span), span=span)
+    return replace(statement, options=(*statement.options, option))
+
+
+def _rate_limit(option: Option) -> int:
+    text = option_text(option.value).strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise SqlError(
+            INVALID_PROPERTY,
+            f'property "{RATE_LIMIT}" takes a number of records per second, not {text!r}',
+            span=option.value.span,
+            hint="0 reads none until it is raised; leave it out for no limit",
+        )
+    return int(text)
+
+
+def startup_of(statement: CreateMaterializedView) -> dict[str, Span]:
+    """Where the startup options stand in a statement."""
+    return {option.key: option.span for option in statement.options}
+
+
+def plan_histories(
+    snapshot: Snapshot,
+    inputs: Iterable[int],
+    startup: tuple[tuple[str, str], ...],
+    name: str,
+    spans: Mapping[str, Span],
+    span: Span,
+) -> Asking[PlannedHistories]:
+    """The histories of a view over these inputs as of now. A view that is made anew is planned again by this too.
+
+    ``startup`` are the view's own startup options, ``spans`` where they stand; ``name`` and ``span`` are the view's.
+    An input gets none where the rows of its log are the view's, each once: the view then reads it from its beginning.
+    """
+    sources = [record for record in map(snapshot.get, inputs) if isinstance(record, SourceRecord)]
+    given = dict(startup)
+    if given and not sources:
+        key = next(iter(given))
+        raise SqlError(
+            INVALID_PROPERTY,
+            f'property "{key}" has no meaning: materialized view "{name}" reads no source',
+            span=spans.get(key, span),
+        )
+    texts: list[str] = []
+    notices: list[str] = []
+    offsets = 0
+    for source in sources:
+        if not source.is_shared:
+            continue
+        history, lost = yield from _plan_history(snapshot, source, given, spans, span)
+        if lost:
+            notices.append(f"{lost} records of {source.name} from before are neither in its log nor upstream any more")
+        if history is not None:
+            texts.append(history.to_text())
+            offsets += history.offsets
+    return PlannedHistories(texts=tuple(texts), offsets=offsets, notices=tuple(notices))
+
+
+def _plan_history(
+    snapshot: Snapshot, source: SourceRecord, given: Mapping[str, str], spans: Mapping[str, Span], span: Span
+) -> Asking[tuple[History | None, int]]:
+    options = source_options(snapshot, source)
+    _check_startup(source, options, given, spans, span)
+    stands = yield from history_ground(source.id)
+    fragment = ingest_fragment(source.id)
+    assigned = [split for split in named_splits(snapshot, source, snapshot.splits(fragment)) if split in stands.states]
+    pieces = {split: _own(stands.pieces.get(split, ()), stands.states[split]) for split in assigned}
+    upstream: Upstream | None = None
+    if given:
+        upstream = yield from look(source.connector, options)
+        require_upstream(upstream, source.name, span)
+    starts = yield from _starts(source, options, given, stands, pieces, upstream)
+    stored = snapshot.states(fragment)
+    splits = [
+        SplitHistory(
+            split=split,
+            start=starts[split],
+            end=max(starts[split], stands.states[split].offset),
+            cluster=stands.states[split].cluster,
+            incarnation=stands.states[split].incarnation,
+            since=stored[split].epoch,
+            is_guarded=starts[split] > stands.states[split].offset
+            or (stands.reader_epoch is not None and stands.reader_epoch < stored[split].epoch),
+        )
+        for split in assigned
+    ]
+    missing = {split.split: found for split in splits if (found := without(split.wanted, _spans(pieces[split.split])))}
+    if not missing and is_plain(stands, splits):
+        return None, 0
+    lost = 0
+    if missing:
+        if upstream is None:
+            upstream = yield from look(source.connector, options)
+        if upstream.is_reachable:
+            gone = {split: _gone(spans_, stands.states[split], upstream) for split, spans_ in missing.items()}
+            lost = sum(total(spans_) for spans_ in gone.values())
+            splits = [replace(split, gone=gone.get(split.split, ())) for split in splits]
+    return History(source_id=source.id, log_version=stands.log_version, splits=tuple(splits)), lost
+
+
+def _check_startup(
+    source: SourceRecord, options: PlannedOptions, given: Mapping[str, str], spans: Mapping[str, Span], span: Span
+) -> None:
+    """Whether a source's connector takes the view's startup options. Raises SqlError."""
+    if not given:
+        return
+    kind = connector(source.connector)
+    for key in given:
+        if kind.spec.option(key) is None:
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{key}" has no meaning for source "{source.name}": its connector has none',
+                span=spans.get(key, span),
+            )
+    try:
+        kind.check_options({**without_startup(options), **given})
+    except OptionError as error:
+        error.span = spans.get(error.key, span)
+        raise
+
+
+def _own(pieces: tuple[LogPiece, ...], state: SplitState) -> tuple[LogPiece, ...]:
+    """The pieces that are of the life of a split that is read now."""
+    return tuple(
+        piece for piece in pieces if same_life(piece.cluster, piece.incarnation, state.cluster, state.incarnation)
+    )
+
+
+def _spans(pieces: tuple[LogPiece, ...]) -> Spans:
+    return tuple(sorted((piece.start, piece.end) for piece in pieces))
+
+
+def _starts(
+    source: SourceRecord,
+    options: PlannedOptions,
+    given: Mapping[str, str],
+    stands: Positions,
+    pieces: Mapping[str, tuple[LogPiece, ...]],
+    upstream: Upstream | None,
+) -> Asking[dict[str, int]]:
+    """Where the history of each split begins."""
+    # Where the source itself began: its own startup mode as it was resolved then, or what an operator set before the
+    # first record was read.
+    began = {
+        split: min([stands.states[split].offset, *(piece.start for piece in of_split)])
+        for split, of_split in pieces.items()
+    }
+    if upstream is None:
+        return began
+    kind = connector(source.connector)
+    resolved = {**without_startup(options), **given}
+    seen = {
+        split: upstream.splits[split]
+        for split in began
+        if split in upstream.splits and identity_status(stands.states[split], upstream.splits[split]) == OK
+    }
+    at_time = kind.startup_time(resolved)
+    if at_time is not None:
+        times = (yield from offsets_at(source.connector, options, at_time, tuple(seen))) if seen else {}
+        return {**began, **{split: kind.start_offset(resolved, seen[split], times) for split in seen}}
+    if resolved.get(MODE, "earliest").lower() == "latest":
+        return _latest(source, began, seen)
+    return {
+        split: min(at, kind.start_offset(resolved, seen[split], {})) if split in seen else at
+        for split, at in began.items()
+    }
+
+
+def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit]) -> dict[str, int]:
+    """The ends at the moment of CREATE SOURCE. A partition that a topic got since is new from its first record; a topic
+    that the source was moved to has no such moment, and counts from where the source began on it."""
+    born = History.from_text(source.birth).splits if source.birth else ()
+    ends = {split.split: split for split in born}
+    kind = connector(source.connector)
+    lives = {(kind.split_topic(split.split), split.cluster, split.incarnation) for split in born}
+    starts = dict(began)
+    for split, now in seen.items():
+        then = ends.get(split)
+        if then is not None and (then.cluster, then.incarnation) == (now.cluster, now.incarnation):
+            starts[split] = then.start
+        elif then is None and (kind.split_topic(split), now.cluster, now.incarnation) in lives:
+            starts[split] = min(began[split], now.start)
+    return starts
+
+
+def is_plain(stands: Positions, splits: Iterable[SplitHistory]) -> bool:
+    """Whether a log holds the history of the splits, each offset once, and no other rows: then, and as all rows after
+    it are live, a view just reads the log from its beginning."""
+    if not stands.is_complete or stands.is_trimmed:
+        return False
+    by_split = {split.split: split for split in splits}
+    if any(split.is_guarded for split in by_split.values()) or not stands.pieces.keys() <= by_split.keys():
+        return False
+    for name, split in by_split.items():
+        pieces = stands.pieces.get(name, ())
+        if len(_own(pieces, stands.states[name])) != len(pieces):
+            return False
+        at = split.start
+        for start, end in _spans(pieces):
+            if start != at:
+                return False
+            at = end
+        if at < split.end:
+            return False
+    return True
+
+
+def _gone(missing: Spans, state: SplitState, upstream: Upstream) -> Spans:
+    """Which of the offsets that the log does not have the upstream does not have either."""
+    seen = upstream.splits.get(state.split)
+    if seen is None or identity_status(state, seen) != OK:
+        return missing
+    return without(missing, within(missing, seen.start, seen.end))

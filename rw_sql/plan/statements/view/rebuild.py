@@ -1,0 +1,161 @@
+"""Lowers REBUILD MATERIALIZED VIEW: a view is made anew beside its old rows, which serve until it has caught up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
+from rw_sql.model.job_specs import own_inputs
+from rw_sql.model.names import find_view, spoken
+from rw_sql.plan.requests.catalog import Asking, clock
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.view.backfill_plan import plan_histories, view_options
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.statements import CreateMaterializedView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.syntax.statements import RebuildMaterializedView
+
+REBUILD = "REBUILD MATERIALIZED VIEW"
+SWAP = "SWAP REBUILT"
+"""The kind of the operation by which the owner puts what was made anew in the place of the old."""
+
+
+def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot: Snapshot) -> Asking[Plan]:
+    """REBUILD: the view anew from the current splits of its sources, and with CASCADE the views on it.
+
+    Refused where sinks depend on it, or views without CASCADE: what they have read would not be what there is.
+    """
+    view = find_view(snapshot, statement.name)
+    span = statement.name.span
+    dependents = snapshot.dependents_of(view.id)
+    _require_alone(statement, view, dependents)
+    views = (view, *(found for found in dependents if isinstance(found, MaterializedViewRecord)))
+    known = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
+    changes: list[Change] = []
+    answers: list[ObjectChange] = []
+    next_id = snapshot.next_id
+    now = yield from clock()
+    for found in views:
+        if own_inputs(snapshot, found):
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'materialized view "{found.name}" reads a source that is not shared: it cannot be rebuilt',
+                span=span,
+                hint=f"DROP MATERIALIZED VIEW {quoted(found.name)} and create it again: SHOW CREATE tells how",
+            )
+        history = yield from plan_histories(snapshot, found.inputs, _startup(found), found.name, {}, span)
+        before = known.get(found.id)
+        record = RebuildRecord(
+            id=before.id if before is not None else next_id,
+            name=found.name,
+            view_id=found.id,
+            generation=max(found.generation, before.generation if before is not None else 0) + 1,
+            histories=history.texts,
+            created_at_ms=now,
+        )
+        next_id += before is None
+        changes.append(PutObject(record=record))
+        how = "its rows serve until the new ones have caught up"
+        if history.offsets:
+            how += f"; {history.offsets} records of history to read"
+        answers.append(ObjectChange(object=found.name, change="REBUILDING", detail=how))
+        answers += [ObjectChange(object=found.name, change="NOTICE", detail=notice) for notice in history.notices]
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind=REBUILD,
+            statement=render(statement),
+            objects=tuple(found.name for found in views),
+            changes=tuple(changes),
+            reason=statement.reason,
+        ),
+        changes=tuple(answers),
+        affected=tuple(found.id for found in views),
+    )
+
+
+def _startup(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
+    """Where the view's own WITH list lets its history begin."""
+    made = parse_statement(view.definition)
+    return view_options(made).startup if isinstance(made, CreateMaterializedView) else ()
+
+
+def _require_alone(
+    statement: RebuildMaterializedView, view: MaterializedViewRecord, dependents: Iterable[object]
+) -> None:
+    sinks = [found for found in dependents if isinstance(found, SinkRecord)]
+    views = [found for found in dependents if isinstance(found, MaterializedViewRecord)]
+    if not sinks and (statement.is_cascade or not views):
+        return
+    stand = [*(() if statement.is_cascade else views), *sinks]
+    named = ", ".join(f'{spoken(found.kind)} "{found.name}"' for found in stand)
+    hint = "; ".join(f"DROP SINK {quoted(sink.name)}" for sink in sinks)
+    if views:
+        cascade = render(replace(statement, is_cascade=True, reason=None))
+        hint = f"{hint}; then {cascade}" if hint else f"{cascade} makes these anew too"
+    else:
+        hint += ", rebuild, and create it again WITH (snapshot = 'false')"
+    raise SqlError(
+        DEPENDENTS_EXIST,
+        f'cannot rebuild materialized view "{view.name}" because other objects depend on it: {named}',
+        span=statement.name.span,
+        hint=hint,
+    )
+
+
+def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span) -> None:
+    """Raises SqlError CONCURRENT_CHANGE where something would be made on a view that is about to be another table."""
+    given = set(inputs)
+    for rebuild in snapshot.all("rebuild"):
+        if rebuild.view_id in given:
+            raise SqlError(
+                CONCURRENT_CHANGE,
+                f'materialized view "{rebuild.name}" is being rebuilt',
+                span=span,
+                hint="SHOW JOBS tells how far it is; try again when it has caught up",
+            )
+
+
+def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
+    """The views that are being made anew, those together that read each other: they serve together too."""
+    groups: list[tuple[RebuildRecord, ...]] = []
+    # A view has a higher id than what it reads, so that what it joins is there.
+    for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: found.view_id):
+        joined = [
+            group
+            for group in groups
+            if any(rebuild.view_id in {r.id for r in snapshot.dependents_of(found.view_id)} for found in group)
+        ]
+        made = (*(found for group in joined for found in group), rebuild)
+        groups = [*(group for group in groups if group not in joined), made]
+    return tuple(groups)
+
+
+def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor: str) -> Operation:
+    """Puts views that were made anew in the place of the old ones."""
+    changes: list[Change] = []
+    names = []
+    for rebuild in rebuilds:
+        view = snapshot.get(rebuild.view_id)
+        changes.append(DropObject(id=rebuild.id))
+        if isinstance(view, MaterializedViewRecord):
+            changes.append(PutObject(record=replace(view, generation=rebuild.generation, histories=rebuild.histories)))
+            names.append(view.name)
+    return Operation(
+        kind=SWAP,
+        statement=f"-- rebuilt, and serving from now on: {', '.join(names)}",
+        objects=tuple(names),
+        changes=tuple(changes),
+        actor=actor,
+    )

@@ -1,0 +1,129 @@
+"""Lowers what is said to views that are being made: their rate, and that they are not wanted any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import CANNOT_REFRESH, UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, TableRecord
+from rw_sql.metastore.refresh_records import REFRESHING, RefreshRecord
+from rw_sql.model.names import find_view
+from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
+from rw_sql.plan.effects.per_reader import forget_fragments
+from rw_sql.plan.requests.catalog import Asking, backfills
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.source.source import drop_with_dependents, nothing
+from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, view_options
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.rendering.merge import merge_options
+from rw_sql.syntax.statements import CreateMaterializedView, Option
+
+if TYPE_CHECKING:
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import BackfillProgress
+    from rw_sql.metastore.records import Change
+    from rw_sql.syntax.statements import AlterSet, CancelJobs
+
+
+def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
+    """ALTER MATERIALIZED VIEW v SET backfill_rate_limit: heeded at the next chunk that is read; DEFAULT is no limit."""
+    yield from ()
+    view = find_view(snapshot, statement.name)
+    current = parse_statement(view.definition)
+    if not isinstance(current, CreateMaterializedView):
+        raise TypeError(f"the catalog holds {type(current).__name__} as a view's definition")
+    given = tuple(Option(key=RATE_LIMIT, value=value, span=value.span) for value in statement.values[:1])
+    merged = merge_options(current, given, () if given else (RATE_LIMIT,))
+    limit = view_options(merged).rate_limit
+    if limit == view.backfill_rate_limit:
+        return nothing(statement, view.name, f"{RATE_LIMIT} has this value already")
+    change = PutObject(record=replace(view, definition=render(merged), backfill_rate_limit=limit))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, (change,)),
+        operation=Operation(
+            kind="ALTER MATERIALIZED VIEW SET", statement=render(statement), objects=(view.name,), changes=(change,)
+        ),
+        changes=(
+            ObjectChange(
+                object=view.name,
+                change="ALTERED",
+                detail=f"{RATE_LIMIT}: {_said(view.backfill_rate_limit)} -> {_said(limit)}",
+            ),
+        ),
+        affected=(view.id,),
+    )
+
+
+def _said(limit: int | None) -> str:
+    return "no limit" if limit is None else str(limit)
+
+
+def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]:
+    """CANCEL JOBS: views that are still being made are dropped, and a refresh that is being loaded comes to nothing.
+
+    The ids are those of ``rw_ddl_progress``.
+    """
+    unfinished = yield from backfills()
+    made = {progress.object_id: progress for progress in unfinished.values()}
+    changes: list[Change] = []
+    gone: list[MaterializedViewRecord] = []
+    for id_ in dict.fromkeys(statement.ids):
+        view = snapshot.get(id_)
+        refresh = refresh_of(snapshot, id_)
+        if id_ in made and refresh is not None and isinstance(view, TableRecord):
+            changes.append(_cancelled(refresh, statement.span))
+            gone.append(view)
+            continue
+        if id_ not in made or not isinstance(view, MaterializedViewRecord):
+            raise SqlError(
+                UNDEFINED_OBJECT,
+                f"there is no job {id_} that is being made",
+                span=statement.span,
+                hint="SELECT ddl_id, ddl_statement FROM rw_catalog.rw_ddl_progress lists those that are",
+            )
+        changes += drop_with_dependents(
+            snapshot, view.id, "materialized_view", view.name, statement.span, is_cascade=False
+        )
+        gone.append(view)
+    changes += forget_fragments(snapshot, (change.id for change in changes if isinstance(change, DropObject)))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind="CANCEL JOBS",
+            statement=render(statement),
+            objects=tuple(view.name for view in gone),
+            changes=tuple(changes),
+        ),
+        changes=tuple(
+            ObjectChange(object=view.name, change="CANCELLED", detail=_told(view, made[view.id])) for view in gone
+        ),
+        affected=tuple(view.id for view in gone),
+    )
+
+
+def _cancelled(refresh: RefreshRecord, span: Span) -> PutObject:
+    """Raises SqlError where it has begun to change the table: half of it is nothing that upstream ever was."""
+    if refresh.status != REFRESHING:
+        raise SqlError(
+            CANNOT_REFRESH,
+            f"the refresh of table '{refresh.name}' is in state {refresh.status}: it is merged to its end",
+            span=span,
+            hint=f"WAIT TABLE {quoted(refresh.name)} waits until it is done",
+        )
+    return given_up(refresh, "CANCEL JOBS")
+
+
+def _told(view: MaterializedViewRecord, progress: BackfillProgress) -> str:
+    return progress_of(progress) if isinstance(view, TableRecord) else progress_text(progress)
+
+
+def progress_text(progress: BackfillProgress) -> str:
+    """How far a view has come, in RisingWave's words: ``reading history: 45.00% (450/1000)``."""
+    share = 100 * progress.done / progress.total if progress.total else 100.0
+    return f"{progress.phase}: {share:.2f}% ({progress.done}/{progress.total})"

@@ -1,0 +1,82 @@
+"""Where a view's history is kept while it is read, and whether the rest of it can be read now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.backfill_ranges import History, plan_portions
+from rw_sql.plan.effects.discovery import EXPIRED, OK, identity_status
+from rw_sql.runtime.backfill.staging_table import held_spans, is_whole
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.positions.logged_ranges import held_log
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import Upstream
+    from rw_sql.model.backfill_ranges import Portion, SplitHistory
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.model.view_inputs import ViewInput
+    from rw_sql.runtime.jobs.context import Context
+
+MISSING = "MISSING"
+
+
+def history_path(context: Context, spec: ViewSpec, given: ViewInput) -> str:
+    """The history table of one input of a view."""
+    return context.warehouse.history(spec.view_id, spec.generation, given.id)
+
+
+def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_straight: bool) -> str:
+    """The table that an input's history goes into."""
+    if is_straight:
+        return context.warehouse.data(spec.view_id, spec.generation)
+    return history_path(context, spec, given)
+
+
+def require_history(context: Context, spec: ViewSpec, *, is_straight: bool) -> None:
+    """Raises StalledError where what is left of a view's history cannot be read now, with what to type.
+
+    Asked before a run is claimed: while the upstream is away, each further try would leave a run and a fence.
+    """
+    snapshot = context.metastore.snapshot()
+    for given in spec.inputs:
+        source = snapshot.get(given.id)
+        path = filled_path(context, spec, given, is_straight)
+        if not given.history or not isinstance(source, SourceRecord) or is_whole(context.warehouse, path):
+            continue
+        history = History.from_text(given.history)
+        _, pieces = held_log(context.warehouse, source)
+        left = plan_portions(history, pieces, held_spans(context.warehouse, path)).from_upstream
+        if left:
+            upstream = connector(source.connector).look(context.options_of(source, snapshot))
+            require_readable(spec.name, {split.split: split for split in history.splits}, upstream, left)
+
+
+def require_readable(
+    name: str, splits: Mapping[str, SplitHistory], upstream: Upstream, portions: tuple[Portion, ...]
+) -> None:
+    """Raises StalledError where an upstream does not have all of these portions, with what to type."""
+    if upstream.error is not None:
+        raise StalledError(f"UNREACHABLE {upstream.error}")
+    again = f"REBUILD MATERIALIZED VIEW {quoted(name)} begins anew with what there is"
+    lost: dict[str, int] = {}
+    for portion in portions:
+        seen = upstream.splits.get(portion.split)
+        status = MISSING if seen is None else identity_status(state_at(splits[portion.split], portion.start), seen)
+        if seen is None or status != OK:
+            raise StalledError(f"{status} {portion.split}, of which history is left to read: {again}")
+        if portion.start < seen.start:
+            lost[portion.split] = lost.get(portion.split, 0) + min(seen.start, portion.end) - portion.start
+    if lost:
+        named = ", ".join(list(lost)[:8])
+        raise StalledError(f"{EXPIRED} {named}, {sum(lost.values())} records of history: {again}", is_final=True)
+
+
+def state_at(split: SplitHistory, offset: int) -> SplitState:
+    """A position in the life that a history is of."""
+    return SplitState(split=split.split, offset=offset, cluster=split.cluster, incarnation=split.incarnation)

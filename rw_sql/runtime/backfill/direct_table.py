@@ -1,0 +1,158 @@
+"""A history that goes straight into the view's table: of a query that looks at each row by itself.
+
+Such a query gives the same rows whether its input comes as a stream or in chunks, so the history needs no table of its
+own. The chunks are commits of generation 0, whose numbers the view's stream does not count; once all are there the
+stream gets a checkpoint that stands in the log already.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.model.offset_ranges import with_span
+from rw_sql.runtime.backfill.staging_table import held_spans, is_there, table_id
+from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.job_output import SMALL_ROWS, as_stored
+from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, at_most
+from rw_sql.runtime.jobs.inputs import as_in_files, input_frame
+from rw_sql.runtime.positions.checkpoint_handover import begin_at
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.model.backfill_ranges import Portion
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.model.offset_ranges import Spans
+    from rw_sql.model.view_inputs import ViewInput
+    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.job_output import JobOutput
+    from rw_sql.runtime.jobs.context import Context
+
+HISTORY_GENERATION = 0
+"""The generation of the commits that hold history in a view's table."""
+
+_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "ResolvedHint"})
+
+
+def is_straight(context: Context, spec: ViewSpec) -> bool:
+    """Whether a view's history may go straight into its table; one that was begun in a table of its own may not."""
+    if spec.keys or len(spec.inputs) != 1:
+        return False
+    (given,) = spec.inputs
+    if is_there(context.warehouse, context.warehouse.history(spec.view_id, spec.generation, given.id)):
+        return False
+    spark = context.sessions.new()
+    input_frame(context, spark, given).createOrReplaceTempView(given.name)
+    java: Any = spark.sql(spec.query)
+    return is_by_row(java)
+
+
+def is_by_row(frame: Any) -> bool:
+    """Whether each row of a stream comes of one row that is read, and nothing is kept of any."""
+    return steps_by_row(frame) is not None
+
+
+def steps_by_row(frame: Any) -> tuple[str, ...] | None:
+    """What such a stream does with each row, by Spark's names of it, the last first; None for any other stream."""
+    found: list[str] = []
+    plan = frame._jdf.queryExecution().analyzed()
+    while True:
+        children = plan.children()
+        if children.size() == 0:
+            return tuple(found) if plan.isStreaming() else None
+        name = str(plan.nodeName())
+        if children.size() != 1 or name not in _BY_ROW or plan.subqueries().nonEmpty():
+            return None
+        found.append(name)
+        plan = children.apply(0)
+
+
+def _makes_more(frame: Any) -> bool:
+    """Whether a by-row query makes several rows of one."""
+    plan = frame._jdf.queryExecution().analyzed()
+    while plan.children().size() == 1:
+        if str(plan.nodeName()) == "Generate":
+            return True
+        plan = plan.children().apply(0)
+    return False
+
+
+@dataclass(slots=True)
+class StraightTable:
+    """One run's hold of the view's table, for its history: see
+    :class:`rw_sql.runtime.backfill.staging_table.HistoryTable`.
+    """
+
+    context: Context
+    spec: ViewSpec
+    given: ViewInput
+    output: JobOutput
+    checkpoint: str
+    turn: Callable[[], AbstractContextManager[None]]
+    batch: int
+    held: dict[str, Spans] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        context: Context,
+        spec: ViewSpec,
+        output: JobOutput,
+        checkpoint: str,
+        turn: Callable[[], AbstractContextManager[None]],
+    ) -> StraightTable:
+        """The table as ``output``, of generation 0, has it."""
+        return StraightTable(
+            context=context,
+            spec=spec,
+            given=spec.inputs[0],
+            output=output,
+            checkpoint=checkpoint,
+            turn=turn,
+            batch=output.done + 1,
+            held=held_spans(context.warehouse, output.path),
+        )
+
+    def append(
+        self,
+        rows: DataFrame,
+        chunk: tuple[Portion, ...],
+        lives: Mapping[str, Life],
+        *,
+        is_small: bool = True,
+        expected: Expected = ANY,
+    ) -> None:
+        """Adds what the query makes of a chunk's rows, however many of them it leaves out: at most as ``expected``."""
+        ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
+        rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(self.given.name)
+        spark: SparkSession = rows.sparkSession
+        found = as_in_files(spark.sql(self.spec.query), self.spec)
+        due = ANY if _makes_more(found) else at_most(expected)
+        small: pa.Table | None = None
+        fault("history.before_append")
+        if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
+            small = as_stored(found.toArrow(), pa.schema(self.output.table.schema().to_arrow()))
+            due.require(RowCount(written=small.num_rows))
+        with self.turn():
+            self.output.lives = lives
+            if small is not None:
+                self.output.append_rows(small, self.batch, ranges)
+            else:
+                self.output.append_frame(found, self.batch, ranges, expected=due)
+        fault("history.after_append")
+        self.batch += 1
+        for split, (start, end) in ranges.items():
+            self.held[split] = with_span(self.held.get(split, ()), start, end)
+
+    def finish(self, live_version: int) -> None:
+        """Lets the view's stream begin at this version of the log."""
+        log = self.context.warehouse.data(self.given.id, self.given.generation)
+        fault("history.before_finish")
+        begin_at(self.context.warehouse, self.checkpoint, table_id(log), live_version)
+        fault("history.after_finish")

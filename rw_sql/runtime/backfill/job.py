@@ -1,0 +1,488 @@
+"""What came before a view: read into a table of its own, streamed through the view's query, then the log live.
+
+Three phases, each of which goes on where a kill left it. The history table's commits say which offsets it holds. The
+view's query streams that table to its end on the view's own checkpoint. Then the checkpoint's newest entry is made to
+stand in the source's log, right after the version that the history was planned at, and the query goes on there with the
+state it has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.base import look_anew
+from rw_sql.connectors.delta.versions import table_at
+from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import SqlError
+from rw_sql.metastore.facts import BackfillProgress
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.model.backfill_ranges import History, next_chunk, plan_portions
+from rw_sql.model.definitions import definition_of, has_changes
+from rw_sql.model.offset_ranges import total
+from rw_sql.plan.effects.discovery import OK, identity_status
+from rw_sql.plan.statements.table.source_of_table import added_fields
+from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, state_at
+from rw_sql.runtime.backfill.direct_table import StraightTable
+from rw_sql.runtime.backfill.staging_table import HistoryTable, is_there, is_whole, table_id, unproved_lives
+from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RUN, SPLIT, decode, log_schema
+from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
+from rw_sql.runtime.delta.job_output import FencedError
+from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
+from rw_sql.runtime.jobs.job import Failure, StalledError, cause_line
+from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.jobs.rate_limit import Throttle
+from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move, stands_in
+from rw_sql.runtime.positions.logged_ranges import held_log
+from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from rw_sql.connectors.base import Connector, UpstreamWatch
+    from rw_sql.model.backfill_ranges import Portion, SplitHistory
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.model.view_inputs import ViewInput
+    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+CHUNK_RECORDS = 1_000_000
+"""How many records are read upstream at a time: what a kill makes it read again at most."""
+
+LOG_CHUNK_RECORDS = 8_000_000
+"""How many records are taken from the log at a time."""
+
+READING = "reading history"
+CATCHING_UP = "catching up"
+LIVE = "live"
+
+_MOST_IN_FILTER = 40
+_MOST_FILES = 2_000
+_LOOK_SECONDS = 0.2
+_REPORT_MS = 1000
+
+
+def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
+    """Whether a view has its history behind it: none of its inputs had any, or its checkpoint stands in their logs."""
+    paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
+    if not paths:
+        return True
+    there = [path for path in paths if is_there(context.warehouse, path)]
+    return not stands_in(checkpoint, {table_id(path) for path in there})
+
+
+def leave_histories(context: Context, spec: ViewSpec) -> None:
+    """Removes the history tables of a view that is live, and sees to it that it is known to be."""
+    if not any(given.history for given in spec.inputs):
+        return
+    for given in spec.inputs:
+        if given.history:
+            context.warehouse.remove(history_path(context, spec, given))
+    known = context.metastore.runtime.backfills().get(spec.job)
+    if known is not None and known.generation == spec.generation and known.is_over:
+        return
+    # Also of a view that another job has made: it was told there how far it had come.
+    of_all = sum(History.from_text(given.history).offsets for given in spec.inputs if given.history)
+    now = now_ms()
+    context.metastore.runtime.write_backfill(
+        BackfillProgress(
+            job=spec.job,
+            object_id=spec.view_id,
+            generation=spec.generation,
+            phase=LIVE,
+            done=of_all,
+            total=of_all,
+            started_ms=now,
+            updated_ms=now,
+            is_over=True,
+        )
+    )
+
+
+@dataclass(slots=True)
+class Backfill:
+    """The history of one run of a view, on a thread of its own until the view is live.
+
+    ``open_query`` starts the view's query: with tables in the place of inputs to their end, without any live. Where
+    there is a ``straight`` table, the history goes there and through no query.
+    """
+
+    context: Context
+    spec: ViewSpec
+    run: int
+    epoch: int
+    checkpoint: str
+    open_query: Callable[[Mapping[int, str]], None]
+    running_query: Callable[[], StreamingQuery | None]
+    straight: StraightTable | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)
+    work: Future[None] | None = None
+    problem: Failure | None = None
+    spark: SparkSession | None = None
+    throttle: Throttle | None = None
+    told_phase: str = ""
+    told_done: int = -1
+    told_ms: int = 0
+
+    def report(self, phase: str, done: int, of_all: int) -> None:
+        """Says how far it has come: at each new phase, and every second."""
+        now = now_ms()
+        if phase == self.told_phase and now - self.told_ms < _REPORT_MS:
+            return
+        if phase != self.told_phase:
+            log_event("history", job=self.spec.job, phase=phase, done=done, of=of_all)
+        if (phase, done) == (self.told_phase, self.told_done):
+            return
+        self.told_phase, self.told_done, self.told_ms = phase, done, now
+        facts = self.context.metastore.runtime
+        known = facts.backfills().get(self.spec.job)
+        is_same = known is not None and known.generation == self.spec.generation
+        facts.write_backfill(
+            BackfillProgress(
+                job=self.spec.job,
+                object_id=self.spec.view_id,
+                generation=self.spec.generation,
+                phase=phase,
+                done=done,
+                total=of_all,
+                started_ms=known.started_ms if known is not None and is_same else now,
+                updated_ms=now,
+                is_over=phase == LIVE,
+            )
+        )
+
+    def begin(self) -> None:
+        """Starts."""
+        self.work = run_in_background(self._work, self.spec.job)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the view is not live yet, and on its way there."""
+        return self.work is not None and not self.work.done()
+
+    def failure(self) -> Failure | None:
+        """Why it ended before the view was live; None otherwise."""
+        if self.problem is not None:
+            return self.problem
+        if self.work is None or not self.work.done():
+            return None
+        error = self.work.exception()
+        return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
+
+    def stop(self) -> None:
+        """Ends what it reads; what is not committed yet will not be. The view's query is the view's to stop."""
+        self.stopping.set()
+        if self.throttle is not None:
+            self.throttle.end()
+        if self.spark is not None and self.is_running:
+            self.spark.sparkContext.cancelJobGroup(self.group)
+
+    def wait(self, seconds: float) -> None:
+        """Waits a while until nothing of it runs any more."""
+        if self.work is not None:
+            wait([self.work], seconds)
+
+    @property
+    def group(self) -> str:
+        """What Spark knows its jobs by."""
+        return f"{self.spec.job} history, run {self.run}"
+
+    def _work(self) -> None:
+        try:
+            self._run()
+        except StalledError as error:
+            self.problem = Failure(reason=error.reason, is_final=error.is_final)
+        except SqlError as error:
+            self.problem = Failure(reason=error.message)
+        except (PySparkException, Py4JError, FencedError, DeltaError, OSError) as error:
+            if not self.stopping.is_set():
+                reason = cause_line(str(error)) or type(error).__name__
+                logger.warning("%s: %s", self.spec.job, reason)
+                self.problem = Failure(reason=reason)
+
+    def _run(self) -> None:
+        given = [one for one in self.spec.inputs if one.history]
+        done, of_all = 0, sum(History.from_text(one.history).offsets for one in given)
+        for one in given:
+            done = _Filling.of(self, one, done, of_all).fill()
+            if self.stopping.is_set():
+                return
+        if self.spark is not None:
+            self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
+        if self.straight is None:
+            self.report(CATCHING_UP, of_all, of_all)
+            self._pass_through(given)
+        if self.stopping.is_set():
+            return
+        fault("history.before_live")
+        self.open_query({})
+        self.report(LIVE, of_all, of_all)
+        fault("history.after_live")
+        leave_histories(self.context, self.spec)
+
+    def _pass_through(self, given: list[ViewInput]) -> None:
+        """Streams the history tables to their end, and lets the checkpoint stand in the logs then."""
+        tables = {one.id: history_path(self.context, self.spec, one) for one in given}
+        logs = {one.id: self.context.warehouse.data(one.id, one.generation) for one in given}
+        moves = {
+            table_id(tables[one.id]): (table_id(logs[one.id]), History.from_text(one.history).live_version)
+            for one in given
+        }
+        if not is_moved_by_half(self.checkpoint, moves):
+            fault("history.before_query")
+            self.open_query(tables)
+            query = self.running_query()
+            if query is not None:
+                query.awaitTermination()
+            fault("history.after_query")
+            if self.stopping.is_set():
+                return
+            self._require_end(tables)
+        move(self.checkpoint, moves)
+
+    def _require_end(self, tables: Mapping[int, str]) -> None:
+        """Raises StalledError where the query did not go through all of the history: somebody else stopped it."""
+        reached = committed_versions(self.context.warehouse, self.checkpoint)
+        for path in tables.values():
+            last = _last_version_with_rows(self.context, path)
+            if reached.get(table_id(path), -1) <= last:
+                raise StalledError("its query was stopped before it had gone through the history")
+
+
+def _last_version_with_rows(context: Context, path: str) -> int:
+    from rw_sql.runtime.delta.delta_log import commits, has_new_data
+
+    return next((version for version, actions in commits(context.warehouse, path) if has_new_data(actions)), -1)
+
+
+@dataclass(slots=True)
+class _Filling:
+    """One input's history on its way into the table."""
+
+    backfill: Backfill
+    given: ViewInput
+    history: History
+    source: SourceRecord
+    kind: Connector
+    path: str
+    before: int
+    of_all: int
+    watch: UpstreamWatch | None = None
+    splits: dict[str, SplitHistory] = field(default_factory=dict)
+
+    @staticmethod
+    def of(backfill: Backfill, given: ViewInput, before: int, of_all: int) -> _Filling:
+        source = backfill.context.metastore.snapshot().get(given.id)
+        if not isinstance(source, SourceRecord):
+            raise StalledError("the catalog has moved on")
+        history = History.from_text(given.history)
+        return _Filling(
+            backfill=backfill,
+            given=given,
+            history=history,
+            source=source,
+            kind=connector(source.connector),
+            path=filled_path(backfill.context, backfill.spec, given, backfill.straight is not None),
+            before=before,
+            of_all=of_all,
+            splits={split.split: split for split in history.splits},
+        )
+
+    def fill(self) -> int:
+        """Reads what the table lacks, from the log where it is and upstream else. Returns how much is done of all."""
+        own = self.backfill
+        warehouse = own.context.warehouse
+        if own.straight is None and is_whole(warehouse, self.path):
+            return self.before + self.history.offsets
+        self._prove_last_chunk()
+        table = own.straight or HistoryTable.open(
+            warehouse,
+            self.path,
+            log_schema(definition_of(self.source)).json(),
+            job=own.spec.writer,
+            run=own.run,
+            epoch=own.epoch,
+            generation=own.spec.generation,
+        )
+        spark = own.spark = own.context.sessions.new(self.kind.spark_packages())
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "history")
+        spark.sparkContext.setJobGroup(own.group, f"history of {own.spec.name}", interruptOnCancel=True)
+        try:
+            while not own.stopping.is_set():
+                self._report(table)
+                if not self._fill_chunk(spark, table):
+                    table.finish(self.history.live_version)
+                    break
+        finally:
+            if self.watch is not None:
+                self.watch.close()
+        return self.before + self.history.offsets
+
+    def _report(self, table: HistoryTable | StraightTable) -> None:
+        done = sum(total(spans) for spans in table.held.values())
+        self.backfill.report(READING, self.before + done, self.of_all)
+
+    def _fill_chunk(self, spark: SparkSession, table: HistoryTable | StraightTable) -> bool:
+        """Adds one chunk; False where nothing was left."""
+        limit = self._limit()
+        if limit == 0:
+            self.backfill.stopping.wait(_LOOK_SECONDS)
+            return True
+        version, pieces = held_log(self.backfill.context.warehouse, self.source)
+        planned = plan_portions(self.history, pieces, table.held)
+        if planned.from_log:
+            chunk = next_chunk(planned.from_log, (LOG_CHUNK_RECORDS if limit is None else limit) * self._unit)
+            rows = self._from_log(spark, chunk, version)
+            # Records that did not decode are left out.
+            self._append(table, rows, chunk, {}, limit, at_most(self._expected(chunk)))
+            return True
+        portions = planned.from_upstream
+        if isinstance(self.kind, RangedConnector):
+            # Of 100,000 files no chunk shall name all, each with a few bytes.
+            few = frozenset(sorted({portion.split for portion in portions})[:_MOST_FILES])
+            portions = tuple(portion for portion in portions if portion.split in few)
+        chunk = next_chunk(portions, (CHUNK_RECORDS if limit is None else limit) * self._unit)
+        if not chunk:
+            return False
+        options = self._options()
+        require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
+        if self.watch is None:
+            self.watch = self.kind.watch(options)
+        try:
+            rows = self._from_upstream(spark, options, chunk)
+            lives = {portion.split: self._life(portion.split) for portion in chunk}
+            self._append(table, rows, chunk, lives, limit, self._expected(chunk))
+        except (PySparkException, Py4JError):
+            # What it says is the client's; what became of the records is a look's to say.
+            if not self.backfill.stopping.is_set():
+                require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
+            raise
+        self._require_same_life(chunk)
+        return True
+
+    def _append(
+        self,
+        table: HistoryTable | StraightTable,
+        rows: DataFrame,
+        chunk: tuple[Portion, ...],
+        lives: Mapping[str, Life],
+        limit: int | None,
+        expected: Expected,
+    ) -> None:
+        if limit is not None:
+            if self.backfill.throttle is None or self.backfill.throttle.per_second != limit:
+                self.backfill.throttle = Throttle(per_second=limit)
+            offsets = sum(portion.end - portion.start for portion in chunk)
+            if not self.backfill.throttle.take(-(-offsets // self._unit)):
+                return
+        if not self.backfill.stopping.is_set():
+            table.append(rows, chunk, lives, is_small=has_small_batches(self.kind), expected=expected)
+
+    def _expected(self, chunk: tuple[Portion, ...]) -> Expected:
+        """What the offsets of a chunk say of its rows."""
+        ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
+        return expected_of(self.kind, ranges, is_row_by_row=not has_changes(definition_of(self.source)))
+
+    @property
+    def _unit(self) -> int:
+        return offsets_per_record(self.kind)
+
+    def _limit(self) -> int | None:
+        """The view's rate limit as the catalog has it now."""
+        record = self.backfill.context.metastore.snapshot().get(self.backfill.spec.view_id)
+        return record.backfill_rate_limit if isinstance(record, MaterializedViewRecord) else None
+
+    def _options(self) -> dict[str, str]:
+        """The source's options as they are now: where it was moved meanwhile, its history is asked for there too."""
+        snapshot = self.backfill.context.metastore.snapshot()
+        source = snapshot.get(self.source.id)
+        if not isinstance(source, SourceRecord):
+            raise StalledError("the catalog has moved on")
+        return self.backfill.context.options_of(source, snapshot)
+
+    def _life(self, split: str) -> Life:
+        return self.splits[split].cluster, self.splits[split].incarnation
+
+    def _from_log(self, spark: SparkSession, chunk: tuple[Portion, ...], version: int) -> DataFrame:
+        """The rows of a chunk out of the log at a version: what is dropped from it later on does not matter."""
+        rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
+        low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
+        rows = rows.where((f.col(OFFSET) >= low) & (f.col(OFFSET) < high))
+        if len(chunk) <= _MOST_IN_FILTER:
+            wanted = f.lit(False)
+            for portion in chunk:
+                first, last = portion.runs or (0, 0)
+                wanted = wanted | (
+                    (f.col(SPLIT) == portion.split)
+                    & f.col(RUN).between(first, last)
+                    & (f.col(OFFSET) >= portion.start)
+                    & (f.col(OFFSET) < portion.end)
+                )
+            return rows.where(wanted)
+        listed = spark.createDataFrame(
+            [(one.split, *(one.runs or (0, 0)), one.start, one.end) for one in chunk],
+            "w_split string, w_first long, w_last long, w_start long, w_end long",
+        )
+        is_wanted = (
+            (f.col(SPLIT) == f.col("w_split"))
+            & f.col(RUN).between(f.col("w_first"), f.col("w_last"))
+            & (f.col(OFFSET) >= f.col("w_start"))
+            & (f.col(OFFSET) < f.col("w_end"))
+        )
+        return rows.join(f.broadcast(listed), is_wanted, "left_semi")
+
+    def _from_upstream(self, spark: SparkSession, options: Mapping[str, str], chunk: tuple[Portion, ...]) -> DataFrame:
+        statement = definition_of(self.source)
+        ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
+        lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
+        records = read_records(self.kind, spark, options, ranges, statement, lives)
+        added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
+        return decode(records, statement, run=self.backfill.run, batch=0, bucket=0, added=added)
+
+    def _require_same_life(self, chunk: tuple[Portion, ...]) -> None:
+        """What was read came from the life it was asked of: an id never comes back once it is gone."""
+        if self.watch is None:
+            return
+        topics = {self.kind.split_topic(portion.split): self._life(portion.split)[1] for portion in chunk}
+        now = self.watch.incarnations(tuple(topics))
+        for topic, known in topics.items():
+            if known is not None and now.get(topic) != known:
+                self._forget(topic)
+
+    def _prove_last_chunk(self) -> None:
+        """A kill may have come between the last chunk and the look at whether its topic was still the same."""
+        lives = unproved_lives(self.backfill.context.warehouse, self.path)
+        if not lives:
+            return
+        upstream = look_anew(self.kind, self._options())
+        if upstream.error is not None:
+            raise StalledError(f"UNREACHABLE {upstream.error}")
+        for split, (cluster, incarnation) in lives.items():
+            seen = upstream.splits.get(split)
+            known = state_at(self.splits[split], 0)
+            if seen is None or identity_status(known, seen) != OK:
+                logger.warning("%s: %s was read as %s %s", self.backfill.spec.job, split, cluster, incarnation)
+                self._forget(self.kind.split_topic(split))
+
+    def _forget(self, topic: str) -> None:
+        """Nobody can tell what was read: all of it is read anew, from whoever has it."""
+        self.backfill.context.warehouse.remove(self.path)
+        raise StalledError(f"RECREATED {topic} while history was read from it")

@@ -1,0 +1,124 @@
+"""The table of what came before a view: filled chunk by chunk, each chunk with the offsets it holds in one commit.
+
+It is the view's alone, and is removed once the view has gone through it. Its last row, which is no record, says that it
+is whole: a streaming query then has something to begin with even where the history is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from rw_sql.model.offset_ranges import with_span
+from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.delta_log import job_commits, latest_version
+from rw_sql.runtime.delta.job_output import SMALL_ROWS, JobOutput, as_stored
+from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from rw_sql.model.backfill_ranges import Portion
+    from rw_sql.model.offset_ranges import Spans
+    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_WHOLE = "the end of the history"
+"""Stands for a split in the ranges of the last commit, and for an error in its one row, which no view reads."""
+
+
+def is_there(warehouse: Warehouse, path: str) -> bool:
+    """Whether there is such a table."""
+    return latest_version(warehouse, path) >= 0
+
+
+def is_whole(warehouse: Warehouse, path: str) -> bool:
+    """Whether the table holds all of the history."""
+    return any(_WHOLE in commit.ranges for _, commit in job_commits(warehouse, path))
+
+
+def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
+    """The offsets of each split that the table's commits hold."""
+    spans: dict[str, Spans] = {}
+    for _, commit in job_commits(warehouse, path):
+        for split, (start, end) in commit.ranges.items():
+            if split != _WHOLE:
+                spans[split] = with_span(spans.get(split, ()), start, end)
+    return spans
+
+
+def unproved_lives(warehouse: Warehouse, path: str) -> Mapping[str, Life]:
+    """The splits that the newest chunk read upstream, and in which lives: nobody may have looked at these since."""
+    for _, commit in job_commits(warehouse, path):
+        if commit.batch >= 0:
+            return commit.lives
+    return {}
+
+
+def table_id(path: str) -> str:
+    """The Delta id of a table."""
+    return str(DeltaTable(path).metadata().id)
+
+
+@dataclass(slots=True)
+class HistoryTable:
+    """One run's hold of the table: earlier runs are fenced out of it."""
+
+    path: str
+    output: JobOutput
+    schema: pa.Schema
+    batch: int
+    held: dict[str, Spans] = field(default_factory=dict)
+
+    @staticmethod
+    def open(
+        warehouse: Warehouse, path: str, log_schema: str, *, job: str, run: int, epoch: int, generation: int
+    ) -> HistoryTable:
+        """Opens the table, or makes it of the log's schema. Raises FencedError where a later run has opened it."""
+        output = JobOutput.open(warehouse, path, log_schema, job=job, run=run, epoch=epoch, generation=generation)
+        return HistoryTable(
+            path=path,
+            output=output,
+            schema=pa.schema(output.table.schema().to_arrow()),
+            batch=output.done + 1,
+            held=held_spans(warehouse, path),
+        )
+
+    def append(
+        self,
+        rows: DataFrame,
+        chunk: tuple[Portion, ...],
+        lives: Mapping[str, Life],
+        *,
+        is_small: bool = True,
+        expected: Expected = ANY,
+    ) -> None:
+        """Adds the rows of a chunk. ``lives`` are those that it was read in upstream; empty where the log had it."""
+        ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
+        self.output.lives = lives
+        fault("history.before_append")
+        if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:
+            small = as_stored(rows.toArrow(), self.schema)
+            expected.require(RowCount(written=small.num_rows))
+            self.output.append_rows(small, self.batch, ranges)
+        else:
+            self.output.append_frame(rows, self.batch, ranges, expected=expected)
+        fault("history.after_append")
+        self.batch += 1
+        for split, (start, end) in ranges.items():
+            self.held[split] = with_span(self.held.get(split, ()), start, end)
+
+    def finish(self, live_version: int) -> None:
+        """Says that the table is whole; where rows are live after that is for later."""
+        empty: dict[str, list[object]] = {name: [None] for name in self.schema.names}
+        row = pa.Table.from_pydict({**empty, ERROR: [_WHOLE]}, schema=self.schema)
+        self.output.lives = {}
+        fault("history.before_finish")
+        self.output.append_rows(row, self.batch, {_WHOLE: (0, 1)})
+        fault("history.after_finish")

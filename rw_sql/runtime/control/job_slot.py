@@ -1,0 +1,201 @@
+"""One job in the process that runs it: what is wanted of it, what runs, when it is tried again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.facts import JobStatus
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.jobs.job import Job
+    from rw_sql.runtime.views.idle import Rest
+
+FIRST_RETRY_SECONDS = 1.0
+_LAST_RETRY_SECONDS = 30.0
+_PASSING_SECONDS = 0.3
+_SOUND_AFTER_SECONDS = 10.0
+"""A run that lasts at least so long has recovered, if it also lasts longer than the failed runs before it did."""
+
+_LONGER_THAN_FAILED = 2.0
+_MOST_SOUND_FACTOR = 60.0
+"""However long the failed runs lasted, a run of so many times ``_SOUND_AFTER_SECONDS`` has recovered."""
+
+_RESTARTS_OF_FLAPPING = 3
+"""A job whose runs failed more often than this since it last recovered is flapping."""
+
+FLAPPING = "FLAPPING"
+"""The first word of the reason of a job that starts and fails again and again."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """The failed runs of a job since it last recovered.
+
+    A run counts as recovered only once it lasts clearly longer than those that failed: one that commits some batches
+    and then fails each time makes no progress that lasts, however slow the machine is.
+    """
+
+    failures: int = 0
+    began_at: float = 0.0
+    newest_at: float = 0.0
+    longest_seconds: float = 0.0
+    reason: str = ""
+
+    def note_end(self, reason: str, started_at: float) -> None:
+        """A run failed that started at this time (``time.monotonic()``)."""
+        now = time.monotonic()
+        lasted = now - started_at
+        if self.failures == 0:
+            self.began_at = now
+        self.failures += 1
+        self.newest_at = now
+        self.longest_seconds = max(self.longest_seconds, lasted)
+        self.reason = reason
+
+    @property
+    def is_flapping(self) -> bool:
+        """Whether there were too many for a job that is back soon."""
+        return self.failures > _RESTARTS_OF_FLAPPING
+
+    @property
+    def seconds_to_recover(self) -> float:
+        """How long a run has to last until these failures are forgotten."""
+        longer = self.longest_seconds * _LONGER_THAN_FAILED
+        return min(max(longer, _SOUND_AFTER_SECONDS), _SOUND_AFTER_SECONDS * _MOST_SOUND_FACTOR)
+
+    @property
+    def told(self) -> str:
+        """What SHOW JOBS says of it. It changes only when another run fails."""
+        period = spoken_seconds(self.newest_at - self.began_at)
+        return f"{FLAPPING}: restarted {self.failures} times in {period}; last failure: {self.reason}"
+
+
+def spoken_seconds(seconds: float) -> str:
+    """A period as people say it, in the largest unit of which there are at least two: ``90 s``, ``4 min``, ``3 h``."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} s" if seconds >= 1 else f"{seconds:.1g} s"
+
+
+@dataclass(slots=True)
+class JobSlot:
+    """One job: what is wanted of it, what runs, and when to try again.
+
+    ``awaiting`` is what it takes up once the batch under way has ended.
+    """
+
+    job_id: str
+    object_id: int
+    wanted: JobSpec | None = None
+    running: Job | None = None
+    work: Future[None] | None = None
+    retry_at: float = 0.0
+    delay: float = FIRST_RETRY_SECONDS
+    sound_since: float | None = None
+    is_final: bool = False
+    restarts: int = 0
+    reason: str | None = None
+    last_error: str | None = None
+    rest: Rest | None = None
+    awaiting: JobSpec | None = None
+    quiet_since: float | None = None
+    passing_since: float | None = None
+    started_at: float = 0.0
+    trouble: Trouble = field(default_factory=Trouble)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is being stopped or started."""
+        return self.work is not None and not self.work.done()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not wanted and nothing of it runs."""
+        return self.wanted is None and self.running is None and not self.is_working
+
+    def needs_work(self, now: float) -> bool:
+        """Whether what runs differs from what is wanted and it may be acted on now."""
+        if self.is_working:
+            return False
+        if self.running is not None:
+            return self.wanted != self.running.spec or self.running.failure() is not None
+        if self.rest is not None:
+            return self.wanted != self.rest.spec
+        return self.wanted is not None and not self.is_final and now >= self.retry_at
+
+    def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
+        """Lets it be tried again later, each time a while longer; of failed runs also where splits were found since.
+
+        As late as any job where the reason lasts.
+        """
+        self.reason = reason
+        self.sound_since = None
+        if is_lasting:
+            self.delay = _LAST_RETRY_SECONDS
+        elif self.trouble.failures:
+            doubled = FIRST_RETRY_SECONDS * 2.0 ** min(self.trouble.failures - 1, 10)
+            self.delay = min(max(self.delay, doubled), _LAST_RETRY_SECONDS)
+        self.retry_at = time.monotonic() + self.delay
+        self.delay = min(self.delay * 2, _LAST_RETRY_SECONDS)
+
+    def note_failed_run(self, reason: str) -> None:
+        """Counts a run that ended by itself."""
+        self.restarts += 1
+        self.last_error = reason
+        self.trouble.note_end(reason, self.started_at)
+
+    def ease(self, now: float) -> None:
+        """Forgets the failures before of a job that runs, once this run has lasted long enough."""
+        if self.sound_since is None:
+            self.sound_since = now
+        elif now - self.sound_since >= self.trouble.seconds_to_recover:
+            self.delay = FIRST_RETRY_SECONDS
+            self.trouble = Trouble()
+
+    def status(self, why_stopped: str | None) -> JobStatus:
+        """What is to be told of the job now; ``why_stopped`` of one that stands still though the catalog wants it."""
+        running, rest = self.running, self.rest
+        run = running.run if running is not None else None
+        reason = why_stopped or self.reason or getattr(running, "notice", None)
+        if self.wanted is None:
+            state = "STOPPING" if running is not None or self.is_working else "STOPPED"
+        elif rest is not None and rest.spec == self.wanted:
+            state, run = "RUNNING", rest.run
+        elif running is not None and running.failure() is None:
+            state = "RUNNING"
+            if not running.is_unproven:  # its first batch may be what fails, however long that takes
+                self.ease(time.monotonic())
+            if self.trouble.is_flapping:
+                # Every reader of a status knows what STALLED means, older versions of this program included.
+                state, reason = "STALLED", self.trouble.told
+        elif self.reason is not None:
+            state = "STALLED"
+            if self.trouble.is_flapping and self.reason == self.trouble.reason and not self.is_final:
+                reason = self.trouble.told
+        else:
+            state = "STARTING"
+        return JobStatus(
+            job=self.job_id,
+            object_id=self.object_id,
+            state=state,
+            reason=reason,
+            last_error=self.last_error,
+            run=run,
+            restarts=self.restarts,
+        )
+
+    def is_passing(self, status: JobStatus) -> bool:
+        """Whether a job is just being stopped or started: that is written down only where it takes a while."""
+        if status.state not in ("STARTING", "STOPPING") or status.reason is not None:
+            self.passing_since = None
+            return False
+        now = time.monotonic()
+        if self.passing_since is None:
+            self.passing_since = now
+        return now - self.passing_since < _PASSING_SECONDS

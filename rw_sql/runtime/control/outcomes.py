@@ -1,0 +1,44 @@
+"""What is said of operations whose process ended before it could write down what came of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.statements.checkpoint.checkpoint import KIND as INJECT_CHECKPOINT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore.records import OperationRecord
+
+NOT_YET_APPLIED = "committed, not yet applied"
+"""The outcome of a statement that did not wait to the end; it becomes APPLIED when the owner comes to it."""
+
+APPLIED = "applied"
+"""The outcome of a statement whose jobs are as it wants them."""
+
+NOT_KNOWN = "committed; its process ended before it said whether it was carried out: SHOW CHECKPOINT tells"
+"""The outcome of a change of a foreign checkpoint by a process that was killed: no owner of jobs carries it out."""
+
+
+def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[OperationRecord, ...]:
+    """The operations with the outcomes that nobody wrote down; all up to an epoch are applied."""
+    return tuple(replace(record, outcome=_outcome(record, applied_epoch)) for record in records)
+
+
+def is_left_open(record: OperationRecord) -> bool:
+    """Whether the owner is to write down what came of an operation once it is applied.
+
+    A safe one without an outcome may be one for which no job had to change: nothing comes of those.
+    """
+    if record.outcome is None:
+        return record.is_unsafe and record.kind != INJECT_CHECKPOINT
+    return record.outcome == NOT_YET_APPLIED
+
+
+def _outcome(record: OperationRecord, applied_epoch: int) -> str | None:
+    if is_left_open(record):
+        return APPLIED if record.epoch <= applied_epoch else NOT_YET_APPLIED
+    is_lost = record.outcome is None and record.kind == INJECT_CHECKPOINT
+    return NOT_KNOWN if is_lost else record.outcome

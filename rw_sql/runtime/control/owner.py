@@ -1,0 +1,437 @@
+"""The process that runs a warehouse's jobs: its lease, its heartbeat, its loop, its discovery."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+
+from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import SqlError
+from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.records import Operation, SourceRecord
+from rw_sql.model.job_specs import ingest_spec, is_view_held, view_spec
+from rw_sql.model.options import source_options, visible
+from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.plan.statements.move.undo import DISCOVERY
+from rw_sql.plan.statements.source.source import take_up_new_topics
+from rw_sql.runtime.control.inspector import World
+from rw_sql.runtime.control.outcomes import APPLIED as APPLIED
+from rw_sql.runtime.control.outcomes import NOT_YET_APPLIED as NOT_YET_APPLIED
+from rw_sql.runtime.control.outcomes import is_left_open
+from rw_sql.runtime.control.reconciler import Reconciler
+from rw_sql.runtime.jobs.downtime import note_downtime
+from rw_sql.runtime.jobs.job import StalledError, cause_line
+from rw_sql.runtime.jobs.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, now_ms, renewed, try_take
+from rw_sql.runtime.jobs.startable import require_same, require_splits, still_asked
+from rw_sql.runtime.jobs.statuses import as_taken_over
+from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.upkeep.dropped_objects import sweep
+from rw_sql.runtime.views.swap import swap_rebuilt
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from concurrent.futures import Future
+
+    from rw_sql.connectors.base import Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import Lease
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.2
+"""How often the owner looks for a new epoch, and a session that does not own whether the owner is gone."""
+
+DISCOVERY_SECONDS = 10.0
+"""How often a running source's upstream is looked at for new, lost or re-created splits."""
+
+
+_OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
+_LOOK_BACK = 50
+"""How many operations a new owner asks after whose outcome the last one may not have written."""
+
+_TELL_SECONDS = 1.0
+"""How long the epochs of this process's own statements may be applied before others are told: statements come one after
+the other."""
+
+_MOST_DISCOVERIES = 4
+_INTERVAL = "refresh.interval.sec"
+
+
+def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
+    """The fragments of the source's readers that are to run, with their jobs and their splits."""
+    found: list[tuple[str, JobSpec, tuple[str, ...]]] = []
+    for reader in readers_of(snapshot, source):
+        if reader.view is None:
+            ingest = ingest_spec(snapshot, source)
+            if ingest is not None:
+                found.append((reader.fragment, ingest, ingest.splits))
+        elif not is_view_held(snapshot, reader.view):
+            view = view_spec(snapshot, reader.view)
+            own = view.reader_of(source.id)
+            found.append((reader.fragment, view, own.splits if own is not None else ()))
+    return found
+
+
+class Owner:
+    """Takes the lease when it is free, then keeps the jobs as the catalog wants them, until :meth:`stop`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lease: Lease | None = None
+        self._watch = LeaseWatch()
+        self._lease_lock = threading.Lock()
+        self._reconciler: Reconciler | None = None
+        self._stopping = threading.Event()
+        self._told_epoch = -1
+        self._untold_since: float | None = None
+        self._incomplete_since = 0.0
+        self._incomplete_after: int | None = None
+        self._has_warned = False
+        self._ended = threading.Event()
+        self._why_ended = ""
+        self._discoveries: dict[int, Future[None]] = {}
+        self._next_discovery: dict[int, float] = {}
+        self._discovering = threading.BoundedSemaphore(_MOST_DISCOVERIES)
+        self._discovery_problems: dict[int, str] = {}
+        self._looked_after: dict[int, tuple[Upstream, tuple[int, ...]]] = {}
+        self._thread = threading.Thread(target=self._run, name="rw_sql-owner", daemon=True)
+        self._heart = threading.Thread(target=self._beat, name="rw_sql-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Starts trying for the lease; takes it at once where nobody holds it."""
+        self._try_take()
+        self._thread.start()
+        self._heart.start()
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process runs the jobs now."""
+        return self._lease is not None
+
+    @property
+    def why_ended(self) -> str | None:
+        """Why this process will never run the jobs again; None while it does or stands by."""
+        return self._why_ended if self._ended.is_set() else None
+
+    def wake(self) -> None:
+        """Tells the loop that something was committed."""
+        reconciler = self._reconciler
+        if reconciler is not None:
+            reconciler.wake()
+
+    def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
+        """Waits until this owner has brought the jobs (all where None) to where an epoch wants them.
+
+        False where it did not in time or lost the lease.
+        """
+        return self._context.applied.wait(epoch, seconds, jobs=jobs, is_over=lambda: not self.is_owner)
+
+    def discover_now(self, source_id: int) -> None:
+        """Looks for new splits of a source as soon as it can, where this process runs the jobs."""
+        self._next_discovery[source_id] = 0.0
+        self.wake()
+
+    def stop(self) -> None:
+        """Stops the jobs, notes where they stood, and releases the lease."""
+        self._stopping.set()
+        self.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._heart.join()
+
+    def _try_take(self) -> None:
+        runtime = self._context.metastore.runtime
+        jvm_pid = self._context.sessions.jvm_pid
+        is_local = self._context.warehouse.is_local
+        self._note_downtime()
+        lease = try_take(runtime, self._context.owner, jvm_pid, is_local=is_local, watch=self._watch)
+        if lease is None:
+            self._warn_of_orphan()
+        else:
+            fault("owner.after_lease")
+            logger.info("this process runs the jobs of %s", self._context.warehouse.uri)
+            # From here on the lease is ours, whatever fails: nobody else takes it while this process lives.
+            self._reconciler = Reconciler(self._context)
+            self._lease = lease
+            self._context.owning.set()
+            try:
+                self._context.metastore.project()
+                self._disown_statuses()
+            except (DeltaError, OSError) as error:
+                logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
+
+    def _disown_statuses(self) -> None:
+        """What a killed owner said of its jobs holds no more: FLUSH would pass over what was STALLED then."""
+        metastore = self._context.metastore
+        stale = as_taken_over(metastore.runtime.job_statuses().values(), metastore.snapshot(), now_ms())
+        if stale:
+            metastore.runtime.write_job_status(stale)
+
+    def _note_downtime(self) -> None:
+        """Where the lease is free, before it is taken: the new one does not say how long nobody had it."""
+        last, at, is_local = self._context.metastore.runtime.lease(), now_ms(), self._context.warehouse.is_local
+        if is_held(last, is_local=is_local, now_ms=at):
+            return
+        try:
+            note_downtime(self._context.warehouse, last, at)
+        except OSError as error:
+            logger.warning("how long nobody ran the jobs could not be written down: %s", error)
+
+    def _warn_of_orphan(self) -> None:
+        """Says once what the jobs wait for, where it is a process that somebody has to end."""
+        if self._has_warned:
+            return
+        lease = self._context.metastore.runtime.lease()
+        is_local = self._context.warehouse.is_local
+        if lease is not None and is_orphaned(lease, is_local=is_local, now_ms=now_ms()):
+            self._has_warned = True
+            logger.warning(
+                "process %d still runs, the JVM of an owner of %s that was killed: its jobs start when it has ended",
+                lease.jvm_pid,
+                self._context.warehouse.uri,
+            )
+
+    def _run(self) -> None:
+        # However the loop ends, the lease goes back: an owner that does nothing would keep everybody else from it.
+        self._why_ended = "the loop that runs the jobs failed unexpectedly"
+        try:
+            while not self._stopping.is_set():
+                if not self._context.sessions.is_alive():
+                    self._why_ended = "Spark has ended"
+                    logger.error("Spark has ended: this process runs no jobs of %s", self._context.warehouse.uri)
+                    return
+                self._pass()
+            self._why_ended = "it was stopped"
+        finally:
+            self._stopping.set()
+            self._give_up()
+            self._ended.set()
+
+    def _pass(self) -> None:
+        try:
+            if self._lease is None:
+                self._try_take()
+            if self._lease is not None:
+                self._turn()
+                return
+        except (SqlError, OSError, DeltaError, Py4JError) as error:
+            logger.warning("the catalog or the JVM cannot be reached: %s", error)
+        self._stopping.wait(LOOK_SECONDS)
+
+    def _turn(self) -> None:
+        reconciler = self._reconciler
+        if reconciler is None:
+            return
+        reconciler.reconcile()
+        if self._reconciler is not reconciler:
+            self._context.applied.forget()
+            return
+        self._tell_applied(reconciler.applied_epoch)
+        self._discover(reconciler)
+        if swap_rebuilt(self._context):
+            return
+        is_idle = not reconciler.wait_changed(LOOK_SECONDS)
+        # Nobody waits for that, and statements come one after the other.
+        if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
+            self._complete_outcomes()
+
+    def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
+        """Tells other processes, at once where one of them may wait for an epoch: those of this one have been told."""
+        if epoch <= self._told_epoch:
+            return
+        now = time.monotonic()
+        if not at_once and not self._is_asked_after(epoch):
+            self._untold_since = self._untold_since or now
+            if now - self._untold_since < _TELL_SECONDS:
+                return
+        self._untold_since = None
+        fault("owner.before_applied")
+        before = self._lease.applied_epoch if self._lease is not None else epoch
+        if not self._renew(epoch):
+            return
+        if self._incomplete_after in (None, self._told_epoch):
+            self._incomplete_since = time.monotonic()
+        self._told_epoch = epoch
+        fault("owner.after_applied")
+        # The last owner may have been killed between an epoch and its outcome.
+        first = max(0, before - _LOOK_BACK) if self._incomplete_after is None else self._incomplete_after
+        self._incomplete_after = min(first, before)
+        try:
+            sweep(self._context, epoch)
+        except (SqlError, OSError, DeltaError) as error:
+            # What is left behind goes with the sweep after the next statement.
+            logger.warning("what was dropped could not be removed yet: %s", error)
+
+    def _is_asked_after(self, epoch: int) -> bool:
+        """Whether another process waits for an epoch that was not told yet: for its own, or for a pause, since what it
+        does next may need a source that stands still."""
+        metastore = self._context.metastore
+        if not metastore.has_made(self._told_epoch, epoch):
+            return True
+        snapshot = metastore.snapshot()
+        return any(snapshot.object_epoch(pause.id) > self._told_epoch for pause in snapshot.all("pause"))
+
+    def _complete_outcomes(self) -> None:
+        """Says what came of the statements that did not wait for it, or whose process ended before it said so."""
+        metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
+        if before is None or epoch <= before:
+            return
+        try:
+            for record in metastore.operations(since=before + 1):
+                if record.epoch <= epoch and is_left_open(record):
+                    metastore.record_outcome(record.epoch, APPLIED, record.duration_ms)
+        except (SqlError, OSError, DeltaError) as error:
+            logger.warning("what came of statements could not be written down yet: %s", error)
+        else:
+            self._incomplete_after = epoch
+
+    def _renew(self, epoch: int) -> bool:
+        """A heartbeat, with the epoch applied so far where that is newer; False where the lease is another's."""
+        with self._lease_lock:
+            if self._lease is None:
+                return False
+            lease = renewed(self._lease, max(epoch, self._lease.applied_epoch))
+            if self._context.metastore.runtime.renew_lease(lease):
+                last, self._lease = self._lease, lease
+                note_downtime(self._context.warehouse, last, lease.heartbeat_ms)
+                return True
+            reconciler, self._reconciler, self._lease = self._reconciler, None, None
+            self._context.owning.clear()
+        logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)
+        if reconciler is not None:
+            reconciler.stop_all(is_owner=False)
+        self._context.applied.forget()
+        return False
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(HEARTBEAT_SECONDS):
+            try:
+                self._renew(-1)
+            except (SqlError, OSError, DeltaError) as error:
+                logger.warning("the heartbeat could not be written: %s", error)
+
+    def _give_up(self) -> None:
+        """Stops the jobs and then, when nothing of them commits any more, releases the lease."""
+        reconciler = self._reconciler
+        try:
+            if reconciler is not None:
+                reconciler.stop_all(is_owner=True)
+            if self._lease is not None and reconciler is not None:
+                self._tell_applied(reconciler.applied_epoch, at_once=True)
+                self._complete_outcomes()
+            with self._lease_lock:
+                lease, self._lease = self._lease, None
+                if lease is not None:
+                    self._context.metastore.runtime.release_lease(lease)
+        except (SqlError, OSError, DeltaError) as error:
+            logger.warning("the lease could not be released; it ends with this process: %s", error)
+        finally:
+            self._lease = None
+            self._context.owning.clear()
+            self._context.applied.forget()
+
+    def _discover(self, reconciler: Reconciler) -> None:
+        now = time.monotonic()
+        for source_id in reconciler.wants_discovery():
+            work = self._discoveries.get(source_id)
+            if (work is not None and not work.done()) or now < self._next_discovery.get(source_id, 0.0):
+                continue
+            if source_id not in self._next_discovery and self._has_splits(source_id):
+                self._next_discovery[source_id] = now + self._discovery_seconds(source_id)
+                continue
+            if not self._discovering.acquire(blocking=False):
+                return
+            self._next_discovery[source_id] = now + self._discovery_seconds(source_id)
+            self._discoveries[source_id] = run_in_background(
+                partial(self._discover_one, source_id), f"discovery-{source_id}"
+            )
+
+    def _has_splits(self, source_id: int) -> bool:
+        snapshot = self._context.metastore.snapshot()
+        source = snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return False
+        return all(splits for _, _, splits in _running_readers(snapshot, source))
+
+    def _discovery_seconds(self, source_id: int) -> float:
+        """How long until a source is looked after again: as its ``refresh.interval.sec`` says, where it has one."""
+        snapshot = self._context.metastore.snapshot()
+        source = snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return DISCOVERY_SECONDS
+        given = connector(source.connector).spec.value(visible(source_options(snapshot, source)), _INTERVAL)
+        return DISCOVERY_SECONDS if given is None else float(given)
+
+    def _discover_one(self, source_id: int) -> None:
+        problem = ""
+        try:
+            self._look_after(source_id)
+        except SqlError as error:
+            problem = error.message
+        except Exception as error:  # noqa: BLE001 - a connector's edge
+            # Whatever its client raises, the next tick tries again, and it is said once.
+            problem = f"{type(error).__name__}: {cause_line(str(error))}"
+        finally:
+            self._discovering.release()
+        if problem and self._discovery_problems.get(source_id) != problem:
+            logger.warning("source %d could not be looked after: %s", source_id, problem)
+        self._discovery_problems[source_id] = problem
+
+    def _look_after(self, source_id: int) -> None:
+        """Takes up new splits, and stalls a reader whose upstream is no longer the one it knows."""
+        metastore = self._context.metastore
+        snapshot = metastore.snapshot()
+        source = snapshot.get(source_id)
+        if not isinstance(source, SourceRecord):
+            return
+        readers = _running_readers(snapshot, source)
+        if not readers:
+            return
+        world = World(self._context, snapshot)
+        # The same look that the taking up below is answered with.
+        upstream = world.look(source.connector, source_options(snapshot, source))
+        stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
+        if self._looked_after.get(source_id) == stamp:
+            return  # nothing is new, changed or gone: of 100,000 files no one is asked after by itself
+        has_stalled = False
+        for fragment, spec, splits in readers:
+            if not upstream.is_reachable or not splits:
+                continue
+            try:
+                require_splits(splits, upstream)
+                states = world.positions(source_id, fragment).states
+                asked = still_asked(connector(source.connector), splits, states, upstream)
+                require_same(source.name, asked, states, upstream)
+            except StalledError as error:
+                has_stalled = True
+                if self._reconciler is not None:
+                    self._reconciler.stall(spec, error)
+        if has_stalled:
+            return
+        changes, notes = world.run(take_up_new_topics(snapshot, source))
+        if not changes:
+            if isinstance(connector(source.connector), RangedConnector):
+                self._looked_after[source_id] = stamp
+            return
+        operation = Operation(
+            kind=DISCOVERY,
+            statement=f"-- discovered for source {source.name}: {'; '.join(notes)}",
+            objects=(source.name,),
+            changes=changes,
+            actor=self._context.owner,
+        )
+        fault("owner.before_discovery")
+        try:
+            metastore.commit(operation, based_on=snapshot)
+        except ConcurrentCommit:
+            self._next_discovery[source_id] = 0.0

@@ -1,0 +1,146 @@
+"""Readers that stand still while a block is committed: its preview is made where they stand, and nothing moves them."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
+from rw_sql.metastore.facts import Hold
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.runtime.jobs.lease import is_process_alive, now_ms, process_start, this_machine
+from rw_sql.runtime.jobs.statuses import owner_marks
+from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.stall_timeout import StallTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.jobs.context import Context
+
+HOLD_SECONDS = 600.0
+"""How long a hold lasts where the owner cannot see whether the process that took it still lives."""
+
+COMMIT_SECONDS = 60.0
+"""So long before its end a hold is no longer enough to begin a commit: nobody may let the reader go on meanwhile."""
+
+_LOOK_SECONDS = 0.02
+_MARK_SECONDS = 1.0
+
+
+def is_in_force(hold: Hold, snapshot: Snapshot, *, is_local: bool) -> bool:
+    """Whether a hold still keeps its reader from running.
+
+    It is for the commit that follows its epoch: whoever makes that commit ends it. It ends with its process too, so
+    that a session that is killed leaves its sources in the state they had.
+    """
+    if hold.is_released or snapshot.epoch != hold.epoch:
+        return False
+    if hold.host == this_machine():
+        is_alive = is_process_alive(hold.pid, hold.process_start)
+        if is_local or not is_alive:
+            return is_alive
+    return hold.expires_ms > now_ms()
+
+
+def held_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Hold, ...]]:
+    """The jobs that holds keep from running now."""
+    found: dict[str, tuple[Hold, ...]] = {}
+    for hold in context.metastore.runtime.holds():
+        if is_in_force(hold, snapshot, is_local=context.warehouse.is_local):
+            source = snapshot.get(hold.source_id)
+            for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
+                found[reader.job] = (*found.get(reader.job, ()), hold)
+    return found
+
+
+def still_hold(context: Context, snapshot: Snapshot, holds: Iterable[Hold]) -> bool:
+    """Whether holds last for the commit after ``snapshot``: somebody may have thought about the question for long."""
+    is_local = context.warehouse.is_local
+    ahead = int(COMMIT_SECONDS * 1000)
+    return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in holds)
+
+
+def take_hold(
+    context: Context, snapshot: Snapshot, sources: Collection[int], seconds: float, wake: Callable[[], None]
+) -> tuple[Hold, ...]:
+    """Holds sources for the commit that follows ``snapshot``; returns once their readers have stopped.
+
+    Where nobody runs the jobs nothing has to stop, and an owner that comes finds the hold. Raises SqlError
+    SOURCE_IS_RUNNING, and has let go again, where a reader has not stopped and nothing of it has moved for so many
+    seconds.
+    """
+    name = uuid.uuid4().hex
+    holds = tuple(
+        Hold(
+            hold=name,
+            source_id=source_id,
+            epoch=snapshot.epoch,
+            host=this_machine(),
+            pid=os.getpid(),
+            process_start=process_start(os.getpid()),
+            expires_ms=now_ms() + int(HOLD_SECONDS * 1000),
+        )
+        for source_id in sources
+    )
+    if not holds:
+        return ()
+    fault("block.before_hold")
+    facts = context.metastore.runtime
+    facts.take_holds(holds)
+    fault("block.holding")
+    limit = StallTimeout(seconds)
+    jobs = [
+        reader.job
+        for record in map(snapshot.get, sources)
+        if isinstance(record, SourceRecord)
+        for reader in readers_of(snapshot, record)
+    ]
+    marked_at = time.monotonic()
+    wake()
+    try:
+        while not _has_stopped(context, name):
+            if context.metastore.snapshot().epoch != snapshot.epoch:
+                break  # the hold is void: the commit will find that too, and the block is planned again
+            if time.monotonic() - marked_at >= min(_MARK_SECONDS, seconds):
+                limit.note(*owner_marks(context, jobs))
+                marked_at = time.monotonic()
+            if limit.is_over:
+                named = ", ".join(_name(snapshot, hold.source_id) for hold in holds)
+                raise SqlError(
+                    SOURCE_IS_RUNNING,
+                    f"the reader of {named} did not stop within {seconds:g} s of the last progress: "
+                    "nothing was changed",
+                    hint=f"SHOW JOBS tells what it is doing; wait longer: SET statement_timeout = '{limit.longer}'",
+                )
+            time.sleep(_LOOK_SECONDS)
+    except BaseException:
+        # However the wait ends, also by an interrupt: nobody would let these readers go.
+        release_hold(context, holds, wake)
+        raise
+    fault("block.held")
+    return holds
+
+
+def release_hold(context: Context, holds: tuple[Hold, ...], wake: Callable[[], None]) -> None:
+    """Lets the readers go."""
+    if holds:
+        context.metastore.runtime.release_hold(holds)
+        wake()
+
+
+def _has_stopped(context: Context, name: str) -> bool:
+    facts = context.metastore.runtime
+    if all(hold.is_taken for hold in facts.holds() if hold.hold == name):
+        return True
+    return not context.has_owner()
+
+
+def _name(snapshot: Snapshot, source_id: int) -> str:
+    record = snapshot.get(source_id)
+    return f'source "{record.name}"' if record is not None else f"source {source_id}"

@@ -1,0 +1,356 @@
+"""The changes that one record tells, per FORMAT. Spark expressions only: nothing of a record goes through Python.
+
+A record's changes are an array of ``struct<op, error, fields, keys>``: ``fields`` maps the names of an upstream row to
+the texts of their values, numbers with marks or as they are written (:mod:`rw_sql.runtime.decoding.json_text`);
+``keys``, where it is not NULL, holds the key's columns instead. ``error`` says why a record or a part of it is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from rw_sql.runtime.decoding.change_formats.unchanged import completed
+from rw_sql.runtime.decoding.json_text import (
+    NO_VALUE,
+    OPTIONS,
+    SECRET,
+    all_members,
+    characters,
+    exact,
+    field_of,
+    is_text,
+    is_whole,
+    last_of_each,
+    let,
+    members,
+    once,
+    part,
+    with_end,
+    with_marks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+
+    from rw_sql.runtime.decoding.change_formats.unchanged import Placeholder
+    from rw_sql.runtime.support.deferred_columns import StepsT
+
+UPSERT, DELETE = 1, -1
+
+CHANGES = "_rw_changes"
+TYPES = "_rw_types"
+"""What a record's own schema says of its fields: map<name, struct<type, scale>>."""
+
+NO_KEY = "the record has no key"
+
+_EVENT, _ROW = "_rw_event", "_rw_event_row"
+_KEYS = "_rw_keys"
+_VALUE_TEXT, _KEY_TEXT, _KEY_MEMBERS = "_rw_value_text", "_rw_key_text", "_rw_key_members"
+_FIELDS = "MAP<STRING, STRING>"
+_TYPE = "field: STRING, name: STRING, parameters: MAP<STRING, STRING>"
+_CHANGE = f"STRUCT<op: INT, error: STRING, fields: {_FIELDS}, keys: {_FIELDS}>"
+_NONE = f"ARRAY<{_CHANGE}>"
+_TEXT_ALONE = r'^\s*"([^"\\]|\\.)*"\s*$'
+_VALUE_ALONE = r'^\s*("([^"\\]|\\.)*"|-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false)\s*$'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventKey:
+    """A table's primary key: its columns, and whether the one column is the record's key itself (INCLUDE key).
+
+    ``encode`` is how the records' keys are written. ``is_text``: JSON writes the one column's value as a string.
+    """
+
+    columns: tuple[str, ...]
+    is_record_key: bool = False
+    encode: str = "JSON"
+    is_text: bool = False
+
+
+def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
+    """UPSERT: the value is the row, no value deletes it. The key's columns come from the record's key."""
+    read = _exact(records, "value", _VALUE_TEXT)
+    read = read.withColumn(_EVENT, once(all_members(f.col(_VALUE_TEXT))))
+    keys = _nothing()
+    if not key.is_record_key:
+        read = _exact(read, "key", _KEY_TEXT)
+        keys = once(_record_keys(key))
+    read = read.withColumn(_KEYS, keys)
+    changes = (
+        f.when(f.col("key").isNull(), _failed(NO_KEY))
+        .when(_has_no_value(), f.array(_change(DELETE, _nothing(), f.col(_KEYS))))
+        .when(f.col(_EVENT).isNull(), _failed("the value is not a JSON object"))
+        .otherwise(f.array(_change(UPSERT, f.col(_EVENT), f.col(_KEYS))))
+    )
+    if not key.is_record_key:
+        is_other = f.col("key").isNotNull() & f.col(_KEYS).isNull()
+        changes = f.when(is_other, _failed(_no_key(key))).otherwise(changes)
+    return read.withColumn(CHANGES, changes)
+
+
+def debezium_changes(
+    records: StepsT, key: EventKey, placeholder: Placeholder, *, ignore_key: bool, has_types: bool
+) -> StepsT:
+    """DEBEZIUM: the envelope, by itself or as ``payload``; a record without a value deletes its key.
+
+    ``has_types``: what a record's schema says of its fields is wanted too, as ``_rw_types``.
+    """
+    envelope = f"op: STRING, before: {_FIELDS}, after: {_FIELDS}"
+    types = f"schema STRUCT<fields: ARRAY<STRUCT<{_TYPE}, fields: ARRAY<STRUCT<{_TYPE}>>>>>, " if has_types else ""
+    schema = f"{types}payload STRUCT<{envelope}>, op STRING, before {_FIELDS}, after {_FIELDS}"
+    read = _read(records, schema)
+    if not ignore_key:
+        read = _exact(read, "key", _KEY_TEXT)
+        read = read.withColumn(_KEY_MEMBERS, once(f.when(_has_no_value(), all_members(f.col(_KEY_TEXT)))))
+    event = f.col(_EVENT)
+    told_op, told_before, told_after = (
+        f.when(event["payload"].isNotNull(), event["payload"][part]).otherwise(event[part])
+        for part in ("op", "before", "after")
+    )
+    told_rows = f.struct(last_of_each(told_before).alias("before"), last_of_each(told_after).alias("after"))
+    row = let(
+        told_rows,
+        lambda rows: f.struct(
+            told_op.alias("op"),
+            rows["before"].alias("before"),
+            completed(rows["after"], rows["before"], placeholder).alias("after"),
+        ),
+    )
+    read = read.withColumn(_ROW, once(row))
+    op, before, after = (f.col(_ROW)[part] for part in ("op", "before", "after"))
+    told = f.when(op == "u", f.lit("after is missing for updating event")).otherwise(
+        f.lit("after is missing for creating event")
+    )
+    is_row = op.isin("c", "r", "u")
+    changes = (
+        f.when(_has_no_value(), _tombstone(key, ignore_key=ignore_key))
+        .when(_is_corrupt(), _failed("the value is not JSON of a Debezium event"))
+        .when(op.isNull(), _failed("op field not found in debezium json"))
+        .when(is_row & after.isNull(), _failed(told))
+        .when(is_row, _moved(after, f.when(op == "u", before), key.columns))
+        .when((op == "d") & before.isNull(), _failed("before is missing for delete event"))
+        .when(op == "d", f.array(_change(DELETE, before)))
+        .otherwise(_failed(f.concat(f.lit("unknown debezium op: "), op)))
+    )
+    if has_types:
+        read = read.withColumn(TYPES, _types(event["schema"]["fields"]))
+    return read.withColumn(CHANGES, changes)
+
+
+def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
+    """It comes after the event that deleted the row: where its key is no JSON object, that event has said it all."""
+    if ignore_key:
+        return f.array().cast(_NONE)
+    told = f.col(_KEY_MEMBERS)
+    keys = let(
+        part(f.try_element_at(told, f.lit("payload")), _FIELDS),
+        lambda wrapped: _holding(f.coalesce(last_of_each(wrapped), told), key.columns),
+    )
+    # What begins as an object and is none is an error; of any other key the event before has said it all.
+    is_other = told.isNull() & ~characters(f.col("key")).rlike(r"^\s*[{]")
+    return (
+        f.when(f.col("key").isNull(), _failed(NO_VALUE))
+        .when(is_other, f.array().cast(_NONE))
+        .when(keys.isNull(), _failed(f"the record has no value, and its key is not JSON of {_listed(key.columns)}"))
+        .otherwise(f.array(_change(DELETE, keys, keys)))
+    )
+
+
+def _types(fields: Column) -> Column:
+    """What ``schema`` says of the columns: it has them under ``before`` and ``after``."""
+    row = f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"]
+    named = f.filter(row, lambda part: part["field"].isNotNull())
+    distinct = f.filter(
+        named, lambda part, at: ~f.exists(f.slice(named, f.lit(1), at), lambda other: other["field"] == part["field"])
+    )
+    return f.map_from_entries(
+        f.transform(
+            distinct,
+            lambda part: f.struct(
+                part["field"],
+                f.struct(
+                    part["name"].alias("type"), f.try_element_at(part["parameters"], f.lit("scale")).alias("scale")
+                ),
+            ),
+        )
+    )
+
+
+def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
+    """MAXWELL: ``data`` is the row, ``old`` what an update changed. A bootstrap's rows are inserts."""
+    read = _read(records, f"type STRING, data {_FIELDS}, old {_FIELDS}")
+    event = f.col(_EVENT)
+    rows = f.struct(last_of_each(event["data"]).alias("data"), last_of_each(event["old"]).alias("old"))
+    read = read.withColumn(_ROW, once(rows))
+    kind, data, old = event["type"], f.col(_ROW)["data"], f.col(_ROW)["old"]
+    changes = (
+        f.when(f.col("value").isNull(), _failed(NO_VALUE))
+        .when(_is_corrupt(), _failed("the value is not JSON of a Maxwell event"))
+        .when(kind.isNull(), _failed("type field not found in maxwell json"))
+        .when(kind.isin("bootstrap-start", "bootstrap-complete"), f.array().cast(_NONE))
+        .when(
+            kind.isin("insert", "update", "delete", "bootstrap-insert") & data.isNull(),
+            _failed(f.concat(f.lit("data is missing for "), kind, f.lit(" event"))),
+        )
+        .when(kind.isin("insert", "bootstrap-insert"), f.array(_change(UPSERT, data)))
+        .when(kind == "update", _moved(data, old, key.columns))
+        .when(kind == "delete", f.array(_change(DELETE, data)))
+        .otherwise(_failed(f.concat(f.lit("unknown maxwell type: "), kind)))
+    )
+    return read.withColumn(CHANGES, changes)
+
+
+def canal_changes(records: StepsT, key: EventKey) -> StepsT:
+    """CANAL: ``data`` are the rows of one statement, ``old`` what an update changed of each."""
+    read = _read(records, f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>")
+    event = f.col(_EVENT)
+    rows = f.struct(*(f.transform(event[part], last_of_each).alias(part) for part in ("data", "old")))
+    read = read.withColumn(_ROW, once(rows))
+    kind, data, old = event["type"], f.col(_ROW)["data"], f.col(_ROW)["old"]
+    updated = f.flatten(f.transform(data, lambda row, at: _moved(row, f.get(old, at), key.columns)))
+    changes = (
+        f.when(f.col("value").isNull(), _failed(NO_VALUE))
+        .when(_is_corrupt(), _failed("the value is not JSON of a Canal message"))
+        .when(event["isDdl"].isNull(), _failed("field `isDdl` not found in canal json"))
+        .when(
+            event["isDdl"],
+            _failed(
+                f.concat_ws(
+                    "",
+                    f.lit("received a DDL message ("),
+                    kind,
+                    f.lit("), please set `canal.instance.filter.query.ddl` to true"),
+                )
+            ),
+        )
+        .when(kind.isNull() | ~kind.isin("INSERT", "UPDATE", "DELETE"), _failed("op field not found in canal json"))
+        .when(data.isNull(), _failed("field `data` is missing for creating event"))
+        .when(f.exists(data, lambda row: row.isNull()), _failed("field `data` holds what is no row"))
+        .when(kind == "INSERT", f.transform(data, lambda row: _change(UPSERT, row)))
+        .when(kind == "DELETE", f.transform(data, lambda row: _change(DELETE, row)))
+        # Rows that take each other's keys: the last change of a key counts.
+        .when(f.size(updated) > f.size(data), _last_of_each_key(updated, key.columns))
+        .otherwise(updated)
+    )
+    return read.withColumn(CHANGES, changes)
+
+
+def _read(records: StepsT, schema: str) -> StepsT:
+    records = _exact(records, "value", _VALUE_TEXT)
+    return records.withColumn(_EVENT, once(members(f.col(_VALUE_TEXT), schema)))
+
+
+def _exact(records: StepsT, name: str, into: str) -> StepsT:
+    """The records with the text of a key or value as it is parsed; NULL where the bytes are no text."""
+    return records.withColumn(into, once(f.when(is_text(f.col(name)), exact(with_end(f.col(name))))))
+
+
+def _has_no_value() -> Column:
+    return f.col("value").isNull() | (f.octet_length("value") == 0)
+
+
+def _nothing() -> Column:
+    return f.lit(None).cast(_FIELDS)
+
+
+def _is_corrupt() -> Column:
+    return ~is_whole(f.col(_EVENT))
+
+
+def _change(op: int, fields: Column, keys: Column | None = None) -> Column:
+    made = f.struct(
+        f.lit(op).alias("op"),
+        f.lit(None).cast("string").alias("error"),
+        fields.alias("fields"),
+        (_nothing() if keys is None else keys).alias("keys"),
+    )
+    return made.cast(_CHANGE)
+
+
+def _failed(message: Column | str) -> Column:
+    said = f.lit(message) if isinstance(message, str) else message
+    nothing = _nothing()
+    return f.array(
+        f.struct(
+            f.lit(None).cast("int").alias("op"), said.alias("error"), nothing.alias("fields"), nothing.alias("keys")
+        ).cast(_CHANGE)
+    )
+
+
+def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
+    """A row that is written; where an update gave it another key, the row of the old key goes first."""
+    old_keys = [f.coalesce(field_of(old, name, keys), field_of(row, name, keys)) for name in keys]
+    is_other = f.lit(False)
+    for name, old_key in zip(keys, old_keys, strict=True):
+        is_other = is_other | (old_key != field_of(row, name, keys))
+    gone = _mapped(keys, old_keys)
+    return f.when(
+        old.isNotNull() & f.coalesce(is_other, f.lit(False)),
+        f.array(_change(DELETE, gone, gone), _change(UPSERT, row)),
+    ).otherwise(f.array(_change(UPSERT, row)))
+
+
+def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
+    def key(change: Column) -> Column:
+        return f.array(
+            *(f.coalesce(field_of(change["keys"], name, keys), field_of(change["fields"], name, keys)) for name in keys)
+        )
+
+    def is_last(change: Column, at: Column) -> Column:
+        later = f.slice(changes, at + f.lit(2), f.size(changes))
+        is_none = f.exists(key(change), lambda part: part.isNull())
+        return is_none | ~f.exists(later, lambda other: key(other) == key(change))
+
+    return f.filter(changes, is_last)
+
+
+def _record_keys(key: EventKey) -> Column:
+    """The key's columns out of a record's key; NULL where it does not have them.
+
+    TEXT and BYTES are the one column's value. JSON is an object of the columns, or the one column's value by itself:
+    written as that type is in JSON, since of plain text some keys are JSON by chance (``12``, ``true``) and others not.
+    """
+    names = key.columns
+    if key.encode == "BYTES":
+        return _mapped(names, [f.base64("key")])
+    text = characters(f.col("key"))
+    if key.encode == "TEXT":
+        return f.when(f.is_valid_utf8(text), _mapped(names, [text]))
+    told = let(all_members(f.col(_KEY_TEXT)), lambda fields: _holding(fields, names))
+    if len(names) > 1:
+        return told
+    # With an element behind it that no key has in it: nothing else can be there.
+    several = f.from_json(with_marks(f.concat(f.lit("["), text, f.lit(f',"{SECRET}"]'))), "ARRAY<STRING>", OPTIONS)
+    alone = let(
+        several, lambda items: f.when((f.size(items) == 2) & (f.get(items, f.lit(1)) == SECRET), f.get(items, f.lit(0)))
+    )
+    is_alone = is_text(f.col("key")) & text.rlike(_TEXT_ALONE if key.is_text else _VALUE_ALONE)
+    return f.when(is_alone, _mapped(names, [alone])).otherwise(told)
+
+
+def _no_key(key: EventKey) -> str:
+    if key.encode != "JSON":
+        return f"the key is not {'text' if key.encode == 'TEXT' else 'bytes'}"
+    more = '; KEY ENCODE TEXT reads plain text, and a key that is JSON text is quoted: "…"' if key.is_text else ""
+    return f"the key is not JSON of {_listed(key.columns)}{more}"
+
+
+def _holding(fields: Column, keys: Sequence[str]) -> Column:
+    """The fields, where all of the key's columns are among them."""
+    found = f.lit(True)
+    for name in keys:
+        found = found & field_of(fields, name, keys).isNotNull()
+    return f.when(found, fields)
+
+
+def _mapped(names: Sequence[str], values: Sequence[Column]) -> Column:
+    return f.map_from_arrays(f.array(*(f.lit(name) for name in names)), f.array(*values))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"the primary key ({', '.join(names)})"

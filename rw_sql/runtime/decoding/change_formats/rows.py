@@ -1,0 +1,197 @@
+"""From the changes that records tell to rows of a source's columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.formats import (
+    IGNORE_KEY,
+    PLACEHOLDER,
+    TIMESTAMP_MODE,
+    TIMESTAMPTZ_MODE,
+    encode_value,
+    placeholder_text,
+)
+from rw_sql.model.definitions import (
+    CHANGE_COLUMN,
+    UNCHANGED_COLUMN,
+    connector_of,
+    encode_options,
+    include_name,
+    key_encode,
+    primary_key,
+)
+from rw_sql.runtime.decoding.change_formats import moments, unchanged
+from rw_sql.runtime.decoding.change_formats.events import (
+    CHANGES,
+    DELETE,
+    TYPES,
+    UPSERT,
+    EventKey,
+    canal_changes,
+    debezium_changes,
+    maxwell_changes,
+    upsert_changes,
+)
+from rw_sql.runtime.decoding.change_formats.unchanged import Placeholder
+from rw_sql.runtime.decoding.change_formats.values import (
+    FLOATING,
+    TEMPORAL,
+    Told,
+    ValueRules,
+    misfit,
+    precision_of,
+    prepared,
+    value_of,
+)
+from rw_sql.runtime.decoding.json_text import field_of, without_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+
+    from rw_sql.runtime.support.deferred_columns import StepsT
+    from rw_sql.syntax.statements import ColumnDefinition, CreateSource
+
+OP, UNCHANGED = CHANGE_COLUMN[0], UNCHANGED_COLUMN[0]
+ROW = "_rw_row"
+_CHANGE = "_rw_change"
+_BARE = ("BOOLEAN", "SMALLINT", "INT", "BIGINT", "SERIAL", *FLOATING, *TEMPORAL)
+"""The types, decimals aside, whose values JSON writes without quotes, or may."""
+_TEXTS, _PREPARED, _COUNTS = "_rw_texts", "_rw_prepared", "_rw_counts"
+_TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+"""The types whose values Debezium writes in ways that only a record's schema tells apart."""
+
+
+def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
+    """The changes of upstream records, a row each, and why a row is none (NULL where it is one).
+
+    Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` where records may leave out
+    what did not change; the records' own columns stay.
+    """
+    key = _event_key(statement)
+    format = statement.format.format if statement.format else ""
+    rules = _rules(statement, format)
+    has_types = format == "DEBEZIUM" and any(column.data_type.name in _TOLD for column in statement.columns)
+    placeholder = None
+    match format:
+        case "UPSERT":
+            told = upsert_changes(records, key)
+        case "DEBEZIUM":
+            options = encode_options(statement)
+            ignore_key = encode_value("DEBEZIUM", "JSON", options, IGNORE_KEY) == "true"
+            placeholder = Placeholder(placeholder_text(encode_value("DEBEZIUM", "JSON", options, PLACEHOLDER)))
+            told = debezium_changes(records, key, placeholder, ignore_key=ignore_key, has_types=has_types)
+        case "MAXWELL":
+            told = maxwell_changes(records, key)
+        case "CANAL":
+            told = canal_changes(records, key)
+        case other:
+            raise ValueError(f"FORMAT {other} tells no changes")
+    rows = told.withColumn(_CHANGE, f.explode(CHANGES))
+    change = f.col(_CHANGE)
+    # Step by step: what is looked at several times is a column, or it would be worked out and written down each time.
+    names = [column.name for column in statement.columns]
+    texts = [_text(column, key, names).alias(column.name) for column in statement.columns]
+    rows = rows.withColumn(_TEXTS, f.struct(*texts))
+    if placeholder is not None:
+        rows = _with_unchanged(rows, statement, key, placeholder)
+    rows = _prepared(rows, statement, has_types=has_types)
+    values = [_value(column, rules, has_types=has_types).alias(column.name) for column in statement.columns]
+    rows = rows.withColumn(ROW, f.struct(*values))
+    error = f.coalesce(change["error"], *(_misfit(column, key) for column in statement.columns), f.lit(None))
+    op = f.when(error.isNull(), change["op"]).cast("long")
+    return rows.withColumn(OP, op), error
+
+
+def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeholder: Placeholder) -> StepsT:
+    """The texts without those that stand for what did not change, and ``_rw_unchanged``."""
+    texts, marks = [], []
+    for column in statement.columns:
+        text = f.col(_TEXTS)[column.name]
+        if column.name in key.columns:
+            known = f.when(~placeholder.is_in(text), text)
+        else:
+            known, found = unchanged.told(column, text, placeholder)
+            marks += found
+        texts.append(known.alias(column.name))
+    is_moved = f.size(CHANGES) > 1
+    paths = f.when(f.col(_CHANGE)["op"] == UPSERT, unchanged.unchanged(marks, is_moved))
+    return rows.withColumn(UNCHANGED, paths).withColumn(_TEXTS, f.struct(*texts))
+
+
+def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> StepsT:
+    """Texts as ``value_of`` takes them, as ``_rw_prepared``."""
+    texts = []
+    for column in statement.columns:
+        told = None
+        if has_types and column.data_type.name in _TOLD:
+            found = _told_of(column)
+            told = Told(type=found["type"], scale=found["scale"].try_cast("int"))
+        texts.append(prepared(f.col(_TEXTS)[column.name], column.data_type, told).alias(column.name))
+    rows = rows.withColumn(_PREPARED, f.struct(*texts))
+    times = [column.name for column in statement.columns if column.data_type.name in TEMPORAL]
+    if not times:
+        return rows
+    counts = (moments.count(f.col(_PREPARED)[name]).alias(name) for name in times)
+    return rows.withColumn(_COUNTS, f.struct(*counts))
+
+
+def _told_of(column: ColumnDefinition) -> Column:
+    """What a record's own schema says of a column."""
+    types, own = f.col(TYPES), f.lit(column.name)
+    like = f.filter(f.map_keys(types), lambda key: f.lower(key) == f.lit(column.name.lower()))
+    return f.try_element_at(types, f.when(f.map_contains_key(types, own), own).otherwise(f.get(like, f.lit(0))))
+
+
+def _event_key(statement: CreateSource) -> EventKey:
+    keys = primary_key(statement)
+    included = [
+        include_name(connector_of(statement) or "", column) for column in statement.include if column.kind == "key"
+    ]
+    alone = next((column.data_type for column in statement.columns if keys == (column.name,)), None)
+    return EventKey(
+        columns=keys,
+        is_record_key=len(keys) == 1 and keys[0] in included,
+        encode=key_encode(statement),
+        is_text=alone is not None and alone.name not in _BARE and precision_of(alone) is None,
+    )
+
+
+def _rules(statement: CreateSource, format: str) -> ValueRules:
+    if format in ("MAXWELL", "CANAL"):
+        return ValueRules(needs_zone=True, bytes_as="latin1" if format == "CANAL" else "base64")
+    options = encode_options(statement)
+    return ValueRules(
+        timestamptz=encode_value(format, "JSON", options, TIMESTAMPTZ_MODE),
+        timestamp=encode_value(format, "JSON", options, TIMESTAMP_MODE),
+        needs_zone=True,
+    )
+
+
+def _text(column: ColumnDefinition, key: EventKey, names: Sequence[str]) -> Column:
+    change = f.col(_CHANGE)
+    found = field_of(change["fields"], column.name, names)
+    if column.name in key.columns:
+        of_key = field_of(change["keys"], column.name, key.columns)
+        return f.when(change["keys"].isNotNull(), of_key).otherwise(found)
+    return f.when(change["op"] == UPSERT, found)
+
+
+def _value(column: ColumnDefinition, rules: ValueRules, *, has_types: bool) -> Column:
+    type_name = _told_of(column)["type"] if has_types and column.data_type.name in _TOLD else None
+    count = f.col(_COUNTS)[column.name] if column.data_type.name in TEMPORAL else None
+    return value_of(f.col(_PREPARED)[column.name], column.data_type, rules, type_name, count)
+
+
+def _misfit(column: ColumnDefinition, key: EventKey) -> Column:
+    text = without_marks(f.col(_TEXTS)[column.name])
+    wrong = misfit(column, text, f.col(ROW)[column.name])
+    if column.name not in key.columns:
+        return wrong
+    is_change = f.col(_CHANGE)["op"].isin(UPSERT, DELETE)
+    missing = f.lit(f'the primary key column "{column.name}" is missing')
+    return f.coalesce(wrong, f.when(is_change & text.isNull(), missing))

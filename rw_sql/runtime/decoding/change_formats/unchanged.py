@@ -1,0 +1,135 @@
+"""Values that a record leaves out since they did not change. Spark expressions only.
+
+Debezium writes a placeholder where the database did not give it a value: PostgreSQL a value that is stored apart
+(TOAST), Oracle a large object. The placeholder has the form of its column's type: text, base64 or hexadecimal digits
+of its bytes, an array of one such text, an array of its bytes' numbers, an array of the UUID of its bytes, a map of it
+to itself. What such a column says is known by its path alone; ``rw_sql/runtime/views/unchanged.py`` puts in the value
+that the row has.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from rw_sql.model.definitions import unchanged_path
+from rw_sql.runtime.decoding.json_text import without_marks
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from rw_sql.syntax.statements import ColumnDefinition, DataType
+
+MOVED = ""
+"""What stands among the paths of a row that had another key: its values are those of that key's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """A placeholder in all forms that it is written in."""
+
+    text: str
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """As the value of a column that is no array."""
+        raw = self.text.encode()
+        return (self.text, base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """As the text of any JSON value."""
+        raw = self.text.encode()
+        digest = bytearray(hashlib.md5(raw, usedforsecurity=False).digest())
+        digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
+        lists = [[self.text], [self.plain[1]], [byte - 256 if byte > 127 else byte for byte in raw]]
+        lists.append([str(uuid.UUID(bytes=bytes(digest)))])
+        written = [*lists, {self.text: self.text}]
+        return tuple(dict.fromkeys((*self.plain, *(_dump(value) for value in written))))
+
+    def is_in(self, text: Column) -> Column:
+        """Whether a value's text is the placeholder."""
+        return without_marks(text).isin(*self.forms)
+
+    def is_part_of(self, text: Column) -> Column:
+        """Whether the placeholder is a part of an array, struct or map."""
+        found, text = f.lit(False), without_marks(text)
+        for form in (*(_dump(plain) for plain in self.plain[:2]), *self.forms[len(set(self.plain)) :]):
+            found = found | text.contains(form)
+        return found
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def completed(after: Column, before: Column, placeholder: Placeholder) -> Column:
+    """The fields of a row that is written, with those of the row before where only that has the value."""
+
+    def filled(name: Column, text: Column) -> Column:
+        old = f.try_element_at(before, name)
+        return f.when(placeholder.is_in(text) & old.isNotNull(), old).otherwise(text)
+
+    has_some = f.exists(f.map_values(after), lambda text: f.coalesce(placeholder.is_in(text), f.lit(False)))
+    return f.when(has_some & before.isNotNull(), f.transform_values(after, filled)).otherwise(after)
+
+
+def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, list[tuple[str, Column]]]:
+    """A column's text without the placeholder, and for each path of the column whether its value did not change."""
+    path = (column.name,)
+    marks = _marks(path, text, column.data_type, placeholder)
+    known = text
+    if column.data_type.name == "STRUCT":
+        known = f.when(placeholder.is_part_of(text), _without(text, column.data_type, placeholder)).otherwise(text)
+    return f.when(~f.coalesce(placeholder.is_in(text), f.lit(False)), known), marks
+
+
+def _marks(
+    path: tuple[str, ...], text: Column, data_type: DataType, placeholder: Placeholder
+) -> list[tuple[str, Column]]:
+    is_whole = f.coalesce(placeholder.is_in(text), f.lit(False))
+    found = [(unchanged_path(path), is_whole)]
+    if data_type.name == "STRUCT":
+        parts = _parts(text, data_type, placeholder)
+        for field in data_type.fields:
+            found += _marks((*path, field.name), parts.getField(field.name), field.data_type, placeholder)
+    return found
+
+
+def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
+    """A struct's parts as text; NULL where none is the placeholder."""
+    named = ", ".join(f"`{field.name.replace('`', '``')}`: STRING" for field in data_type.fields)
+    return f.when(placeholder.is_part_of(text), f.try_variant_get(f.try_parse_json(text), "$", f"STRUCT<{named}>"))
+
+
+def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
+    """A struct's text without the parts that are the placeholder. In a map or array they stay, and do not fit."""
+    read = _parts(text, data_type, placeholder)
+    parts = []
+    for field in data_type.fields:
+        part = read.getField(field.name)
+        if field.data_type.name == "STRUCT":
+            nested = _without(part, field.data_type, placeholder)
+            known = f.when(placeholder.is_part_of(part), nested).otherwise(part)
+        else:
+            known = part
+        is_known = ~f.coalesce(placeholder.is_in(part), f.lit(False))
+        parts.append(f.when(is_known, known).alias(field.name))
+    return f.to_json(f.struct(*parts))
+
+
+def unchanged(marks: list[tuple[str, Column]], is_moved: Column) -> Column:
+    """The paths that did not change, with MOVED where the row had another key; NULL where there are none."""
+    is_some = f.lit(False)
+    for _, is_unchanged in marks:
+        is_some = is_some | is_unchanged
+    paths = f.array_compact(
+        f.array(*(f.when(is_unchanged, f.lit(path)) for path, is_unchanged in marks), f.when(is_moved, f.lit(MOVED)))
+    )
+    return f.when(is_some, paths)

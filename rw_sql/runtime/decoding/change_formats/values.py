@@ -1,0 +1,223 @@
+"""From the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
+
+This is the one list of what is read, for all formats: ``docs/reference/formats.md``. Where a text does not fit its
+column the value is NULL, and the text is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.formats import GUESS
+from rw_sql.runtime.decoding.change_formats import moments, numbers
+from rw_sql.runtime.decoding.json_text import field_of, last_of_each, let, map_of, part, without_marks
+from rw_sql.syntax import canonical_type, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from rw_sql.syntax.statements import ColumnDefinition, DataType
+
+TEMPORAL = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+"""The types that JSON writes in several ways."""
+
+NESTED = ("STRUCT", "ARRAY", "MAP")
+_WHOLE = ("SMALLINT", "INT", "BIGINT", "SERIAL")
+_DECIMALS = ("NUMERIC", "RW_INT256", "RW_UINT256")
+FLOATING = ("REAL", "DOUBLE")
+"""The types that hold the nearest number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueRules:
+    """What encodings write differently.
+
+    ``timestamptz`` and ``timestamp`` are modes of :mod:`rw_sql.connectors.formats`. ``needs_zone``: text without a zone
+    is no point in time. ``bytes_as`` is how bytes are written: as ``base64``, as the characters of their numbers
+    (``latin1``), or as UTF-8 text (``utf8``).
+    """
+
+    timestamptz: str = GUESS
+    timestamp: str = GUESS
+    needs_zone: bool = False
+    bytes_as: str = "base64"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a record's own schema says of a value: its type's name, a decimal's scale. Either may be NULL."""
+
+    type: Column
+    scale: Column
+
+
+def precision_of(data_type: DataType) -> tuple[int, int] | None:
+    """The precision and scale of a type that is a decimal."""
+    if data_type.name not in _DECIMALS:
+        return None
+    precision, _, scale = spark_type(data_type).removeprefix("DECIMAL(").removesuffix(")").partition(", ")
+    return int(precision), int(scale)
+
+
+def prepared(text: Column, data_type: DataType, told: Told | None = None) -> Column:
+    """A member's text as :func:`value_of` takes it: a number as it is written."""
+    if data_type.name in NESTED:
+        return text
+    if told is not None and (precision_of(data_type) is not None or data_type.name in (*_WHOLE, *FLOATING)):
+        return _as_told(text, told)
+    return without_marks(text)
+
+
+def value_of(
+    text: Column,
+    data_type: DataType,
+    rules: ValueRules,
+    type_name: Column | None = None,
+    number: Column | None = None,
+) -> Column:
+    """The value of a column of a type, out of a JSON value's text (a string's content); NULL where it does not fit.
+
+    Numbers in the JSON of a nested type may have marks (:mod:`rw_sql.runtime.decoding.json_text`), other texts have
+    none. ``type_name`` is what a record's own schema says of a time, ``number`` its :func:`moments.count` where that is
+    a column. The text is best a column: it is looked at many times.
+    """
+    name = data_type.name
+    if name in NESTED:
+        return _nested(text, data_type, rules)
+    kind = spark_type(data_type)
+    count = moments.count(text) if number is None else number
+    match name:
+        case "BOOLEAN":
+            word = f.lower(text)
+            return f.when(word.isin("true", "1"), f.lit(True)).when(word.isin("false", "0"), f.lit(False))
+        case "BYTEA":
+            return _bytes(text, rules)
+        case "DATE":
+            return moments.date(text, count)
+        case "TIMESTAMP":
+            return moments.timestamp(text, count, rules.timestamp, type_name)
+        case "TIMESTAMP WITH TIME ZONE":
+            return moments.timestamptz(text, count, rules.timestamptz, type_name, needs_zone=rules.needs_zone)
+        case _ if name in _WHOLE:
+            return numbers.whole(text, kind)
+        case _ if name in FLOATING:
+            return numbers.floating(text, kind)
+        case _ if kind == "STRING":
+            return text
+        case _:
+            precision = precision_of(data_type)
+            if precision is None:
+                return text.try_cast(kind)
+            return numbers.decimal(text, *precision)
+
+
+def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | None = None) -> Column:
+    """Why a text that was written is no value of a column; NULL where it is one, or nothing was written.
+
+    ``shown`` is the name that the column goes by where that is not the one of the field it is read from.
+    """
+    kind = canonical_type(column.data_type)
+    says = f.concat(
+        f.lit(f'column "{shown or column.name}": '), f.substring(text, 1, 60), f.lit(f" is not of type {kind}")
+    )
+    return f.when(text.isNotNull() & value.isNull(), says)
+
+
+def _bytes(text: Column, rules: ValueRules) -> Column:
+    match rules.bytes_as:
+        case "latin1":
+            return f.when(text.rlike("^[\\u0000-\\u00ff]*$"), f.encode(text, "ISO-8859-1"))
+        case "utf8":
+            return text.cast("binary")
+        case _:
+            return f.try_to_binary(text, f.lit("base64"))
+
+
+def _as_told(text: Column, told: Told) -> Column:
+    """A number's text, out of what Debezium's ``precise`` decimals are where the record says that it is one."""
+    variable = f.from_json(text, "scale STRING, value STRING")
+    own_scale = without_marks(variable.getField("scale")).try_cast("int")
+    is_decimal = told.type == "org.apache.kafka.connect.data.Decimal"
+    encoded = f.when(text.startswith("{"), variable.getField("value")).when(is_decimal, text)
+    scale = f.when(text.startswith("{"), own_scale).otherwise(told.scale)
+    decimal = numbers.plain_decimal(encoded, scale)
+    return f.when(text.startswith("{") | is_decimal, decimal).otherwise(without_marks(text))
+
+
+def _nested(text: Column, data_type: DataType, rules: ValueRules) -> Column:
+    """Arrays, structs and maps: each of their parts by the same rules; NULL where a part does not fit."""
+    return let(_read(text, data_type, rules), lambda read: f.when(~read["is_misfit"], read["value"]))
+
+
+def _read(text: Column, data_type: DataType, rules: ValueRules) -> Column:
+    """A struct of the ``value`` of a text, and whether the text ``is_misfit``: it or a part of it is no value."""
+    if data_type.name not in NESTED:
+        return let(
+            without_marks(text),
+            lambda bare: let(
+                value_of(bare, data_type, rules), lambda value: _result(value, text.isNotNull() & value.isNull())
+            ),
+        )
+    if data_type.name == "ARRAY" and data_type.element is not None:
+        return let(part(text, "ARRAY<STRING>"), partial(_read_array, text, data_type, rules))
+    read = _read_map if data_type.name == "MAP" else _read_struct
+    fields = let(part(text, "MAP<STRING, STRING>"), last_of_each)
+    return let(fields, partial(read, text, data_type, rules))
+
+
+def _result(value: Column, is_misfit: Column) -> Column:
+    return f.struct(value.alias("value"), f.coalesce(is_misfit, f.lit(False)).alias("is_misfit"))
+
+
+def _read_array(text: Column, data_type: DataType, rules: ValueRules, parts: Column) -> Column:
+    element = cast("DataType", data_type.element)
+
+    def made(items: Column) -> Column:
+        values = f.transform(items, lambda item: item["value"]).cast(spark_type(data_type))
+        return _result(values, _is_other(text, parts) | f.exists(items, lambda item: item["is_misfit"]))
+
+    return let(f.transform(parts, lambda item: _read(item, element, rules)), made)
+
+
+def _read_map(text: Column, data_type: DataType, rules: ValueRules, fields: Column) -> Column:
+    key, value = cast("DataType", data_type.key), cast("DataType", data_type.value)
+
+    def made(entries: Column) -> Column:
+        keys = f.transform(entries, lambda entry: entry["key"]["value"])
+        values = f.transform(entries, lambda entry: entry["value"]["value"])
+        found = map_of(keys, values).cast(spark_type(data_type))
+        is_misfit = f.exists(entries, lambda entry: entry["key"]["is_misfit"] | entry["value"]["is_misfit"])
+        return _result(found, _is_other(text, fields) | is_misfit)
+
+    read = f.transform(
+        f.map_entries(fields),
+        lambda entry: f.struct(
+            _read(entry["key"], key, rules).alias("key"), _read(entry["value"], value, rules).alias("value")
+        ),
+    )
+    return let(read, made)
+
+
+def _read_struct(text: Column, data_type: DataType, rules: ValueRules, fields: Column) -> Column:
+    names = [field.name for field in data_type.fields]
+    read = [
+        _read(field_of(fields, field.name, names), field.data_type, rules).alias(f"_{at}")
+        for at, field in enumerate(data_type.fields)
+    ]
+
+    def made(parts: Column) -> Column:
+        values = f.struct(*(parts[f"_{at}"]["value"].alias(name) for at, name in enumerate(names)))
+        is_misfit = _is_other(text, fields)
+        for at in range(len(names)):
+            is_misfit = is_misfit | parts[f"_{at}"]["is_misfit"]
+        return _result(f.when(fields.isNotNull(), values).cast(spark_type(data_type)), is_misfit)
+
+    return let(f.struct(*read), made)
+
+
+def _is_other(text: Column, read: Column) -> Column:
+    return text.isNotNull() & read.isNull()

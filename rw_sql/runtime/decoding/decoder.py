@@ -1,0 +1,235 @@
+"""From upstream records to a source's columns: FORMAT and ENCODE. One that fails to decode becomes a row too."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from rw_sql.connectors.formats import DELIMITER, TIMESTAMP_MODE, TIMESTAMPTZ_MODE, encode_value
+from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.model.definitions import (
+    connector_of,
+    encode_options,
+    has_changes,
+    has_unchanged,
+    include_name,
+    include_type,
+    log_columns,
+    source_watermark,
+)
+from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, UNCHANGED, change_rows
+from rw_sql.runtime.decoding.change_formats.values import ValueRules
+from rw_sql.runtime.decoding.plain_values import read_csv, read_json
+from rw_sql.runtime.support.deferred_columns import Recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark import SparkContext
+    from pyspark.sql import Column, DataFrame
+
+    from rw_sql.syntax.statements import CreateSource, IncludeColumn
+
+SPLIT = "_rw_split"
+OFFSET = "_rw_offset"
+RUN = "_rw_run"
+BATCH = "_rw_batch"
+SINCE = "_rw_since"
+ERROR = "_rw_error"
+RAW = "_rw_raw"
+BUCKET = "_rw_bucket"
+
+
+def log_schema(statement: CreateSource) -> StructType:
+    """The schema of a source's log."""
+    schema = StructType.fromDDL(", ".join(f"`{name}` {kind}" for name, kind in log_columns(statement)))
+    if not isinstance(schema, StructType):
+        raise TypeError("a list of columns is a struct")
+    return schema
+
+
+def log_statistics(statement: CreateSource) -> tuple[str, ...]:
+    """The columns of a log of which its files keep statistics, however many columns a source has.
+
+    Decode errors are counted by them, and files are put in the order of the watermark's column by them.
+    """
+    watermark = source_watermark(statement)
+    # The setting is a list of names without quotes: a dot in one would be a path.
+    is_plain = watermark is not None and re.fullmatch(r"\w+", watermark[0]) is not None
+    return (SPLIT, OFFSET, RUN, SINCE, ERROR, *(watermark[:1] if watermark is not None and is_plain else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What is to be done with records of some columns, and the columns of the log around those that a run adds."""
+
+    recipe: Recipe
+    first: tuple[Column, ...]
+    last: tuple[Column, ...]
+
+
+_MOST_WRITTEN = 256
+# Of each definition, for as long as its JVM lives: where a source is moved, its next run need not say it all again.
+_written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[str, ...]], _Written]] = (
+    WeakKeyDictionary()
+)
+
+
+@dataclass(slots=True)
+class Decoder:
+    """Makes the log's rows out of upstream records of one connector. Batches of a run share one.
+
+    The last ``added`` columns came later than the others: where records name no fields, older ones end before them.
+    """
+
+    statement: CreateSource
+    run: int
+    added: int = 0
+    _is_to_do: _Written | None = field(default=None, init=False)
+    _of_run: Column | None = field(default=None, init=False)
+    _of_bucket: tuple[int, Column] | None = field(default=None, init=False)
+    _of_splits: tuple[Mapping[str, int], Column] | None = field(default=None, init=False)
+
+    def rows(self, records: DataFrame, *, batch: int, bucket: int, since: Mapping[str, int] | None = None) -> DataFrame:
+        """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them).
+
+        ``since`` are the epochs of the statements that set the splits' positions; without it the column is NULL.
+        """
+        if self._is_to_do is None:
+            self._is_to_do = self._known(records)
+        if self._of_run is None:
+            self._of_run = _by_reference(self.run).alias(RUN)
+        if self._of_bucket is None or self._of_bucket[0] != bucket:
+            self._of_bucket = (bucket, f.lit(bucket).cast("int").alias(BUCKET))
+        since = since or {}
+        if self._of_splits is None or self._of_splits[0] != since:
+            self._of_splits = (since, _since(since).alias(SINCE))
+        recipe, first, last = self._is_to_do.recipe, self._is_to_do.first, self._is_to_do.last
+        return recipe.of(records).select(
+            *first,
+            self._of_run,
+            _by_reference(batch).alias(BATCH),
+            self._of_splits[1],
+            *last[:2],
+            self._of_bucket[1],
+            *last[2:],
+        )
+
+    def _known(self, records: DataFrame) -> _Written:
+        known = _written.setdefault(records.sparkSession.sparkContext, {})
+        key = (self.statement, self.added, tuple(records.columns))
+        written = known.get(key)
+        if written is None:
+            if len(known) >= _MOST_WRITTEN:
+                known.clear()
+            written = known[key] = self._write(Recipe(key[2]))
+        return written
+
+    def _write(self, records: Recipe) -> _Written:
+        statement = self.statement
+        connector = connector_of(statement) or ""
+        has_op = has_changes(statement)
+        recipe, error = change_rows(records, statement) if has_op else _decode_rows(records, statement, self.added)
+        first = (
+            *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
+            *(
+                _included(column).cast(include_type(column)).alias(include_name(connector, column))
+                for column in statement.include
+            ),
+            f.col(SPLIT),
+            f.col(OFFSET).cast("long").alias(OFFSET),
+        )
+        raw = f.coalesce("value", "key") if has_op else f.col("value")
+        hidden = [f.col(OP)] if has_op else []
+        if has_unchanged(statement):
+            hidden.insert(0, f.when(error.isNull(), f.col(UNCHANGED)).alias(UNCHANGED))
+        last = (error.alias(ERROR), f.when(error.isNotNull(), raw).alias(RAW), *hidden)
+        return _Written(recipe, first, last)
+
+
+def decode(
+    records: DataFrame, statement: CreateSource, *, run: int, batch: int, bucket: int, added: int = 0
+) -> DataFrame:
+    """The log's rows for records that come once. See :class:`Decoder`."""
+    return Decoder(statement, run, added).rows(records, batch=batch, bucket=bucket)
+
+
+def _decode_rows(records: Recipe, statement: CreateSource, added: int) -> tuple[Recipe, Column]:
+    """The records with their rows, as ``_rw_row``, and why one has none."""
+    encode = statement.format.encode if statement.format else "NATIVE"
+    match encode:
+        case _ if ROW in records.columns:  # its reader gives rows, not bytes
+            return records, f.col("_rw_fault")
+        case "JSON" | "NATIVE":
+            return read_json(records, statement.columns, json_rules(encode_options(statement)))
+        case "CSV":
+            return _decode_csv(records, statement, added)
+        case "BYTES":
+            only = statement.columns[0].name
+            return records.withColumn(ROW, f.struct(f.col("value").alias(only))), f.lit(None).cast("string")
+        case other:
+            raise SqlError(
+                NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
+            )
+
+
+def _decode_csv(records: Recipe, statement: CreateSource, added: int) -> tuple[Recipe, Column]:
+    given, count = encode_options(statement), len(statement.columns)
+    # A header names the fields of its file, older ones too: the reader has put them in order.
+    has_header = given.get("without_header", "false").lower() != "true"
+    # As it was before a column came.
+    widths = [] if has_header else list(range(count - 1, count - added - 1, -1))
+    return read_csv(records, statement.columns, encode_value("PLAIN", "CSV", given, DELIMITER), widths)
+
+
+def _by_reference(value: int) -> Column:
+    """A constant that the generated code is given; a literal is written into it, and each other value compiled anew."""
+    return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST(CAST({OFFSET} AS BIGINT) % 1 AS INT))")
+
+
+def _since(epochs: Mapping[str, int]) -> Column:
+    """The epoch of each row's split: mostly all splits have the same."""
+    by_epoch: dict[int, list[str]] = {}
+    for split, epoch in epochs.items():
+        by_epoch.setdefault(epoch, []).append(split)
+    if not by_epoch:
+        return f.lit(None).cast("long")
+    (most, _), *others = sorted(by_epoch.items(), key=lambda item: -len(item[1]))
+    found = _by_reference(most)
+    for epoch, splits in others:
+        found = f.when(f.col(SPLIT).isin(splits), _by_reference(epoch)).otherwise(found)
+    return found
+
+
+def json_rules(options: Mapping[str, str]) -> ValueRules:
+    """How ENCODE JSON with these options writes values."""
+    return ValueRules(
+        timestamptz=encode_value("PLAIN", "JSON", options, TIMESTAMPTZ_MODE),
+        timestamp=encode_value("PLAIN", "JSON", options, TIMESTAMP_MODE),
+    )
+
+
+def _included(column: IncludeColumn) -> Column:
+    match column.kind:
+        case "key":
+            return f.col("key")
+        case "partition":
+            return f.col("partition")
+        case "offset":
+            return f.col(OFFSET)
+        case "timestamp":
+            return f.col("timestamp")
+        case "file":
+            return f.col(SPLIT)
+        case "header" if column.inner is None:
+            return f.col("headers")
+        case "header":
+            named = f.filter(f.col("headers"), lambda header: header["key"] == f.lit(column.inner))
+            return f.get(named, f.lit(0)).getField("value")
+        case other:
+            raise SqlError(NOT_SUPPORTED, f"INCLUDE {other} is not supported yet")

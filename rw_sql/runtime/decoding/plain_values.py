@@ -1,0 +1,369 @@
+"""From the records of FORMAT PLAIN to the columns' values, by the one list of ``docs/reference/formats.md``.
+
+Spark reads most JSON values as their columns' types, which takes half the time of reading text. Where it may have
+missed something or read another value than the one written, the record is read again as text, by the rules of the
+change formats: a value has its exact meaning, or the record is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql import functions as f
+
+from rw_sql.runtime.decoding.change_formats import moments, numbers
+from rw_sql.runtime.decoding.change_formats.rows import ROW
+from rw_sql.runtime.decoding.change_formats.values import (
+    FLOATING,
+    TEMPORAL,
+    ValueRules,
+    misfit,
+    precision_of,
+    prepared,
+    value_of,
+)
+from rw_sql.runtime.decoding.json_text import (
+    CORRUPT,
+    GOES_ON,
+    NO_VALUE,
+    OPTIONS,
+    SPACE,
+    all_members,
+    characters,
+    exact,
+    field_of,
+    has_twins,
+    is_changing,
+    is_text,
+    is_whole,
+    let,
+    map_of,
+    members,
+    not_text,
+    once,
+    with_end,
+    without_marks,
+)
+from rw_sql.syntax import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import Column
+
+    from rw_sql.runtime.support.deferred_columns import StepsT
+    from rw_sql.syntax.statements import ColumnDefinition, DataType
+
+READ = "_rw_read"
+FAULT = "_rw_fault"
+_TEXT, _COUNTS, _VALUES = "_rw_text", "_rw_counts", "_rw_values"
+
+_STRICT_LOCALE = {"locale": "de-CH"}
+"""The locale in which ``"1,5"`` is no decimal. In that of Spark's default a comma is left out: 15."""
+
+_AS_TEXT = (*TEMPORAL, "BYTEA")
+"""The types that JSON writes as text, or in several ways: Spark takes a number for seconds."""
+
+_CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|^0$"
+"""How Spark writes a number of another spelling into a text."""
+
+_ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
+
+
+def read_json(
+    records: StepsT, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str] | None = None
+) -> tuple[StepsT, Column]:
+    """The records with their rows as ``_rw_row``, and why one has none (NULL where it has one).
+
+    ``shown`` are the names that reasons call columns by, where those are not the names they are read by.
+    """
+    shown = shown or {}
+    raw, read = f.col("value"), f.col(READ)
+    schema = ", ".join(f"{_quoted(column.name)} {_read_type(column.data_type)}" for column in columns)
+    # The text is a column of its own: what from_json is given is interpreted for each record, a column is compiled.
+    records = records.withColumn(_TEXT, once(f.when(is_text(raw), with_end(raw))))
+    records = records.withColumn(READ, once(members(f.col(_TEXT), schema, _STRICT_LOCALE)))
+    values = {
+        column.name: _converted(read[column.name], column.data_type, rules)
+        for column in columns
+        if _is_converted(column.data_type)
+    }
+    times = [column for column in columns if column.data_type.name in TEMPORAL]
+    if times:
+        counts = (moments.count(read[column.name]).alias(column.name) for column in times)
+        records = records.withColumn(_COUNTS, once(f.struct(*counts)))
+        for column in times:
+            count = f.col(_COUNTS)[column.name]
+            values[column.name] = value_of(read[column.name], column.data_type, rules, number=count)
+    if values:
+        made = f.struct(*(value.alias(name) for name, value in values.items()))
+        records = records.withColumn(_VALUES, once(made))
+        values = {name: f.col(_VALUES)[name] for name in values}
+    fast = f.struct(
+        *(values.get(column.name, read[column.name]).alias(column.name) for column in columns),
+        f.lit(None).cast("string").alias(FAULT),
+    )
+    row_type = ", ".join(f"{_quoted(column.name)}: {spark_type(column.data_type)}" for column in columns)
+    slow = let(f.col(_TEXT), lambda text: _read_texts(raw, text, columns, rules, shown))
+    slow = slow.cast(f"STRUCT<{row_type}, {FAULT}: STRING>")
+    is_exact = f.coalesce(_is_exact(raw, read, values, columns, rules), f.lit(False))
+    return records.withColumn(ROW, once(f.when(is_exact, fast).otherwise(slow))), f.col(ROW)[FAULT]
+
+
+def read_csv(
+    records: StepsT,
+    columns: Sequence[ColumnDefinition],
+    separator: str,
+    widths: Sequence[int] = (),
+    shown: Mapping[str, str] | None = None,
+) -> tuple[StepsT, Column]:
+    """The records with their rows, and why one has none; ``shown`` as :func:`read_json` has it.
+
+    A record that does not have all columns may have the first so many, as ``widths`` has it; the others are NULL.
+    """
+    names = [column.name for column in columns]
+    records, row = _read_fields(records, names, separator, READ, f.col("value")), f.col(READ)
+    for width in widths:
+        # Read only where the record is not one of all columns known so far.
+        into, before = f"{READ}_{width}", row
+        text = f.when(before[CORRUPT].isNotNull(), f.col("value"))
+        records = _read_fields(records, names[:width], separator, into, text)
+        is_older = f.col("value").isNotNull() & f.col(into).isNotNull() & f.col(into)[CORRUPT].isNull()
+        values = [f.col(into)[name].alias(name) for name in names[:width]]
+        values += [f.lit(None).cast("string").alias(name) for name in names[width:]]
+        padded = f.struct(*values, f.lit(None).cast("string").alias(CORRUPT))
+        row = f.when(before[CORRUPT].isNotNull() & is_older, padded).otherwise(before)
+    if widths:
+        records, row = records.withColumn(_VALUES, row), f.col(_VALUES)
+    error = (
+        f.when(f.col("value").isNull(), f.lit(NO_VALUE))
+        .when(row.isNull(), f.lit("the value is not CSV"))
+        .when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns"))
+    )
+    rules = ValueRules(bytes_as="utf8")
+    values = [value_of(row[column.name], column.data_type, rules).alias(column.name) for column in columns]
+    misfits = [
+        misfit(column, row[column.name], f.col(ROW)[column.name], (shown or {}).get(column.name)) for column in columns
+    ]
+    return records.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
+
+
+def _read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:
+    """The records with the fields of a line of CSV, as text, as a column ``into``."""
+    schema = ", ".join(f"{_quoted(name)} STRING" for name in (*names, CORRUPT))
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": separator, "header": "false"}
+    return records.withColumn(into, once(f.from_csv(text.cast("string"), schema, options)))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _parts(data_type: DataType) -> Iterator[DataType]:
+    """A type and all types in it."""
+    yield data_type
+    inner = (data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields))
+    for part in inner:
+        if part is not None:
+            yield from _parts(part)
+
+
+def _is_converted(data_type: DataType) -> bool:
+    """Whether a value is read as another type than its own."""
+    return any(
+        part.name in _AS_TEXT
+        or precision_of(part) is not None
+        or (part.key is not None and spark_type(part.key) != "STRING")
+        for part in _parts(data_type)
+    )
+
+
+def _read_type(data_type: DataType) -> str:
+    """The Spark type as which a value is read.
+
+    Decimals have as many digits behind the point as there is room for, which shows those that the column has not.
+    """
+    precision = precision_of(data_type)
+    if data_type.name in _AS_TEXT:
+        return "STRING"
+    if precision is not None:
+        return f"DECIMAL({numbers.WIDEST}, {numbers.wider_scale(*precision)})"
+    if data_type.element is not None:
+        return f"ARRAY<{_read_type(data_type.element)}>"
+    if data_type.value is not None:
+        return f"MAP<STRING, {_read_type(data_type.value)}>"
+    if data_type.fields:
+        fields = (f"{_quoted(field.name)}: {_read_type(field.data_type)}" for field in data_type.fields)
+        return f"STRUCT<{', '.join(fields)}>"
+    return spark_type(data_type)
+
+
+def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
+    """The value of what was read as :func:`_read_type`; NULL, or a part is, where that is no value of the type."""
+    if not _is_converted(data_type):
+        return read
+    if data_type.name in _AS_TEXT:
+        return value_of(read, data_type, rules)
+    if data_type.element is not None:
+        element = data_type.element
+        return f.transform(read, lambda item: _converted(item, element, rules))
+    if data_type.key is not None and data_type.value is not None:
+        key, value = data_type.key, data_type.value
+        keys = f.transform(f.map_keys(read), lambda text: value_of(text, key, rules))
+        # A key that is no value, and two that are one, show in what was read.
+        return map_of(keys, f.transform(f.map_values(read), lambda item: _converted(item, value, rules)))
+    if data_type.fields:
+        fields = (_converted(read[field.name], field.data_type, rules).alias(field.name) for field in data_type.fields)
+        return f.when(read.isNotNull(), f.struct(*fields))
+    return read.try_cast(spark_type(data_type))
+
+
+def _is_exact(
+    raw: Column, read: Column, values: dict[str, Column], columns: Sequence[ColumnDefinition], rules: ValueRules
+) -> Column:
+    """Whether what was read are the values as they are written, under names as they are written."""
+    found = is_whole(read)
+    for column in columns:
+        fits = _fits(read[column.name], values.get(column.name), column.data_type, rules)
+        if fits is not None:
+            found = found & fits
+    texts = [test for column in columns for test in _may_be_numbers(read[column.name], column.data_type)]
+    if texts:
+        found = found & ~(reduce(or_, texts) & is_changing(characters(raw)))
+    nulls = [test for column in columns for test in _has_nulls(read[column.name], column.data_type)]
+    names = {column.name for column in columns}
+    names |= {field.name for column in columns for part in _parts(column.data_type) for field in part.fields}
+    return found & ~(reduce(or_, nulls) & _has_other_case(characters(raw), sorted(names)))
+
+
+def _fits(read: Column, value: Column | None, data_type: DataType, rules: ValueRules) -> Column | None:
+    """Whether a value has been read as it is written, texts aside; None where it always has."""
+    precision = precision_of(data_type)
+    if data_type.name in _AS_TEXT:
+        return read.isNull() | (_converted(read, data_type, rules) if value is None else value).isNotNull()
+    if precision is not None:
+        value = _converted(read, data_type, rules) if value is None else value
+        return read.isNull() | f.coalesce(value.cast(_read_type(data_type)) == read, f.lit(False))
+    if data_type.name in FLOATING:
+        return ~f.coalesce(numbers.is_infinite(read), f.lit(False))
+    if data_type.element is not None:
+        return _all_fit(read, data_type.element, rules)
+    parts: list[Column | None]
+    if data_type.key is not None and data_type.value is not None:
+        texts, key = f.map_keys(read), data_type.key
+        keys = texts if spark_type(key) == "STRING" else f.transform(texts, lambda text: value_of(text, key, rules))
+        are_keys = read.isNull() | ~(has_twins(keys) | f.exists(keys, lambda each: each.isNull()))
+        parts = [are_keys, _all_fit(f.map_values(read), data_type.value, rules)]
+    else:
+        parts = [_fits(read[field.name], None, field.data_type, rules) for field in data_type.fields]
+    fitting = [part for part in parts if part is not None]
+    return reduce(lambda one, other: one & other, fitting) if fitting else None
+
+
+def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | None:
+    if _fits(f.lit(None), None, data_type, rules) is None:
+        return None
+    return items.isNull() | f.forall(items, lambda item: cast("Column", _fits(item, None, data_type, rules)))
+
+
+def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
+    """Tests of texts: whether one is a number's that may have been written otherwise, or has such numbers in it."""
+    if data_type.element is not None:
+        return _some(read, data_type.element, _may_be_numbers)
+    if data_type.value is not None:
+        return _some(f.map_values(read), data_type.value, _may_be_numbers)
+    if data_type.fields:
+        return [test for field in data_type.fields for test in _may_be_numbers(read[field.name], field.data_type)]
+    if spark_type(data_type) != "STRING":
+        return []
+    # The digits and the minus lie between these; a quote begins an infinity.
+    is_other = f.contains(read, f.lit(".")) | f.contains(read, f.lit("E")) | (read == f.lit("0"))
+    is_number = (read >= f.lit("-")) & (read < f.lit(":")) & is_other & read.rlike(_CHANGED_NUMBER)
+    begins = reduce(or_, (f.startswith(read, f.lit(first)) for first in '{["'))
+    return [f.coalesce(is_number | begins, f.lit(False))]
+
+
+def _some(items: Column, data_type: DataType, tests: Callable[[Column, DataType], list[Column]]) -> list[Column]:
+    """A test of whether any of the tests is true of any item; none where there are no tests of such items."""
+    if not tests(f.lit(None), data_type):
+        return []
+    return [f.coalesce(f.exists(items, lambda item: reduce(or_, tests(item, data_type))), f.lit(False))]
+
+
+def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
+    """Tests for NULL, of a value and the fields in it."""
+    tests = [read.isNull()]
+    if data_type.fields:
+        tests += [test for field in data_type.fields for test in _has_nulls(read[field.name], field.data_type)]
+    if data_type.element is not None:
+        tests += _some(read, data_type.element, _has_nulls_of_fields)
+    if data_type.value is not None:
+        tests += _some(f.map_values(read), data_type.value, _has_nulls_of_fields)
+    return tests
+
+
+def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
+    """As :func:`_has_nulls`; of a value without fields nothing is looked up by name."""
+    return _has_nulls(read, data_type) if any(part.fields for part in _parts(data_type)) else []
+
+
+def _has_other_case(text: Column, names: Sequence[str]) -> Column:
+    """Whether a text may have one of the names in another case."""
+    # As JSON writes them, and as Java's patterns do.
+    either = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
+    flags = "i" if either.isascii() else "iu"
+    # Most names have small letters alone. Where the columns' do too, that is enough to pass one over.
+    other = '(?=[a-z0-9_]*+[^a-z0-9_"])' if all(re.fullmatch("[a-z0-9_]+", name) for name in names) else ""
+    has_escape = f.contains(text, f.lit("\\")) & text.rlike(_ESCAPED_NAME)
+    return has_escape | text.rlike(f'"{other}(?!(?:{either})")(?{flags}:{either})"{SPACE}:')
+
+
+def _read_texts(
+    raw: Column, text: Column, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str]
+) -> Column:
+    """The row of a record whose values are read as text, with why it has none."""
+    names = [column.name for column in columns]
+
+    def value(column: ColumnDefinition, text: Column) -> Column:
+        bare = prepared(text, column.data_type)
+        return let(
+            value_of(bare, column.data_type, rules),
+            lambda made: f.struct(
+                made.alias("value"),
+                misfit(column, without_marks(text), made, shown.get(column.name)).alias("fault"),
+            ),
+        )
+
+    def row(fields: Column) -> Column:
+        parts = f.struct(
+            *(
+                let(field_of(fields, column.name, names), partial(value, column)).alias(f"_{at}")
+                for at, column in enumerate(columns)
+            )
+        )
+        return let(parts, lambda made: put_together(fields, made))
+
+    def put_together(fields: Column, parts: Column) -> Column:
+        fault = f.coalesce(
+            f.when(fields.isNull(), _no_object(raw)), *(parts[f"_{at}"]["fault"] for at in range(len(columns)))
+        )
+        values = (parts[f"_{at}"]["value"].alias(name) for at, name in enumerate(names))
+        return f.struct(*values, fault.alias(FAULT))
+
+    return let(all_members(exact(text)), row)
+
+
+def _no_object(raw: Column) -> Column:
+    """Why a value is not one JSON object."""
+    read = f.from_json(characters(raw), f"`{CORRUPT}` STRING", OPTIONS)
+    return (
+        f.when(raw.isNull(), f.lit(NO_VALUE))
+        .when(~is_text(raw), not_text(raw))
+        .when(let(read, lambda found: found.isNotNull() & found[CORRUPT].isNull()), f.lit(GOES_ON))
+        .when(f.trim(characters(raw)) == "", f.lit("the value is not JSON"))
+        .otherwise(f.lit("the value is not JSON of the declared columns"))
+    )

@@ -1,0 +1,30 @@
+"""Where the change feed of a Delta table begins (Delta protocol, "Add CDC File")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from rw_sql.runtime.delta.delta_log import commits
+from rw_sql.runtime.delta.job_output import CHANGE_FEED
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
+    """The version from which on a table's change feed is read: ``after``, or where the feed began if that was later.
+
+    A commit that tells the table's settings again, as one that adds a column does, begins no feed.
+    """
+    began: int | None = None
+    for version, actions in commits(warehouse, table, down_to=after + 1):
+        told = [action["metaData"].get("configuration") or {} for action in actions if "metaData" in action]
+        if told and told[-1].get(CHANGE_FEED) != "true":
+            break
+        began = version if told else began
+    else:
+        if began is None or DeltaTable(table, version=after).metadata().configuration.get(CHANGE_FEED) == "true":
+            return after
+    return after if began is None else began

@@ -1,0 +1,135 @@
+"""A merge of many rows into a table in an object store: Spark computes and writes the files, delta-rs commits them.
+
+The files that hold a row with one of the keys are replaced by what stays of them and by the rows that come (copy on
+write, as Spark's own MERGE does it). Where the table keeps a change feed, and a commit holds no rows of the feed's own,
+the feed is all that the commit's files added and removed (Delta protocol, "Add CDC File"): such files are first split
+into rows that stay and rows that go, which changes no data, and the commit of the batch then removes exactly the rows
+that go and adds exactly those that come. Its readers see each changed row as one deleted and one inserted.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.delta.versions import table_at
+from rw_sql.runtime.delta.staged_files import fitted, schema_of, write_files
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.query.maintained_form import KEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from deltalake import DeltaTable
+    from pyspark.sql import Column, DataFrame
+
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_FILE = "_rw_file"
+
+Action = AddAction | RemoveAction
+
+
+@dataclass(slots=True)
+class FileMerge:
+    """One merge into an unpartitioned table, as its handle stands.
+
+    ``frame`` has one row a key; those without KEEP, where there is such a column, delete their key. It is read several
+    times: the caller persists it.
+    """
+
+    warehouse: Warehouse
+    path: str
+    table: DeltaTable
+    frame: DataFrame
+    keys: Sequence[str]
+    job: str
+    run: int
+    _gone: dict[str, int] | None = field(default=None, init=False)
+
+    def split(self) -> list[Action]:
+        """What puts the rows that the merge replaces into files of their own, without changing any; empty if nothing.
+
+        Once it is committed :meth:`merged` removes these files as they are.
+        """
+        touched = self._touched()
+        if not touched:
+            return []
+        rows = self._rows_of(touched)
+        stay = self._write(self._without_keys(rows, "left_anti"), is_new_data=False)
+        go = self._write(self._without_keys(rows, "left_semi"), is_new_data=False)
+        self._gone = {action.path: action.size for action in go if isinstance(action, AddAction)}
+        return [*_removed(touched, is_new_data=False), *stay, *go]
+
+    def merged(self) -> list[Action]:
+        """What the batch's commit does: files that it removes and files that it adds."""
+        comes = self._given()
+        if KEEP in self.frame.columns:
+            comes = comes.where(f.col(KEEP)).drop(KEEP)
+        if self._gone is not None:
+            return [*_removed(self._gone, is_new_data=True), *self._write(comes)]
+        touched = self._touched()
+        if touched:
+            comes = self._without_keys(self._rows_of(touched), "left_anti").unionByName(comes)
+        return [*_removed(touched, is_new_data=True), *self._write(comes)]
+
+    def _given(self) -> DataFrame:
+        """The rows that come, of the table's columns and types, with KEEP."""
+        return fitted(self.frame, self.table, {}, keep=(KEEP,))
+
+    def _touched(self) -> dict[str, int]:
+        """The table's files that hold a row with one of the keys, each with its size."""
+        now = table_at(self.frame.sparkSession, self.path, self.table.version())
+        columns = [f.col(quoted_for_spark(key)) for key in self.keys]
+        named = now.select(*columns, f.col("_metadata.file_name").alias(_FILE))
+        found = self._without_keys(named, "left_semi").select(_FILE).distinct().collect()
+        names = {unquote(row[_FILE]) for row in found}
+        files = pa.table(self.table.get_add_actions(flatten=True))
+        paths, sizes = files.column("path").to_pylist(), files.column("size_bytes").to_pylist()
+        touched = {
+            path: size for path, size in zip(paths, sizes, strict=True) if unquote(path).rpartition("/")[2] in names
+        }
+        if len(touched) != len(names):
+            raise OSError(f"{self.path} has files of the same name")
+        return touched
+
+    def _rows_of(self, files: Collection[str]) -> DataFrame:
+        """The rows of some of the table's files. Not through the table: that would read all others as well."""
+        spark = self.frame.sparkSession
+        return spark.read.schema(schema_of(self.table)).parquet(*(f"{self.path}/{unquote(path)}" for path in files))
+
+    def _without_keys(self, rows: DataFrame, how: str) -> DataFrame:
+        """The rows with a key of the merge (``left_semi``), or without one (``left_anti``)."""
+        given = self._given().select(
+            *(f.col(quoted_for_spark(key)).alias(f"_rw_key_{at}") for at, key in enumerate(self.keys))
+        )
+        same = [f.col(quoted_for_spark(key)).eqNullSafe(f.col(f"_rw_key_{at}")) for at, key in enumerate(self.keys)]
+        return rows.join(given, reduce(_and, same, f.lit(True)), how)
+
+    def _write(self, rows: DataFrame, *, is_new_data: bool = True) -> list[Action]:
+        return write_files(
+            self.warehouse,
+            self.path,
+            self.table,
+            rows,
+            job=self.job,
+            run=self.run,
+            partition={},
+            is_new_data=is_new_data,
+        ).actions
+
+
+def _and(one: Column, other: Column) -> Column:
+    return one & other
+
+
+def _removed(files: dict[str, int], *, is_new_data: bool) -> list[Action]:
+    at = int(time.time() * 1000)
+    return [RemoveAction(path, is_new_data, at, size, {}) for path, size in files.items()]

@@ -1,0 +1,492 @@
+"""Writes a job's batches into its Delta table: fenced, once each, small ones by delta-rs and large ones by Spark.
+
+The fence: one stable application id per job, versions ``run × 2³² + batch``. A start commits an empty append with its
+run's version 0, so that whatever an older run still appends is refused here, and skipped by Spark. (Delta protocol,
+"Transaction Identifiers".) A run that comes right after one of the same process, of which nothing is under way, needs
+none: its first batch is refused where anybody but that run has committed since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from rw_sql.metastore.table import create_table
+from rw_sql.runtime.delta.delta_log import JobCommit, last_batch, latest_version
+from rw_sql.runtime.delta.file_merge import FileMerge
+from rw_sql.runtime.delta.row_counts import ANY, Expected, MiscountError
+from rw_sql.runtime.delta.staged_files import forget_unfinished, merge_problem, write_files
+from rw_sql.runtime.delta.table_files import maintenance_properties
+from rw_sql.runtime.delta.version_checksum import VersionChecksums
+from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.support.faults import fault
+from rw_sql.syntax.query.maintained_form import KEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from deltalake.transaction import AddAction, RemoveAction
+    from pyspark.sql import DataFrame
+
+    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+SMALL_ROWS = 20_000
+"""Batches of up to this many rows go through Arrow and delta-rs, larger ones through Spark."""
+
+LARGE_ROWS = 200_000
+"""Keyed batches of more rows than this are merged by Spark, smaller ones by delta-rs."""
+
+TABLE_SETTINGS = {
+    # Commits are cleaned away only behind a checkpoint; this bounds how many a listing of a busy log meets.
+    "delta.checkpointInterval": "100",
+    # The job cleans up by itself: it knows who still reads what, and notes elsewhere what commits say before they go.
+    "delta.enableExpiredLogCleanup": "false",
+    # How long a checkpoint names files that were replaced. Which of them are still there is kept beside the table.
+    "delta.deletedFileRetentionDuration": "interval 1 minutes",
+}
+"""What every log and every view's table is made with."""
+
+STATISTICS = "delta.dataSkippingStatsColumns"
+"""The setting that names the columns of which files keep statistics; by default the first 32."""
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""The setting of a table that keeps the changes of its rows."""
+
+_RUN_SHIFT = 32
+
+
+class FencedError(Exception):
+    """A later run of this job has taken over its table; this run must stop."""
+
+
+def as_stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns that a table's files have, in their order: NULL in those that its definition lost."""
+    columns = [
+        rows[column.name] if column.name in rows.column_names else pa.nulls(rows.num_rows, column.type)
+        for column in schema
+    ]
+    return pa.table(columns, names=schema.names).cast(schema)
+
+
+@dataclass(slots=True)
+class JobOutput:
+    """The table that one run of a job writes. Not shared between threads; one batch at a time.
+
+    ``done`` is the newest batch of the generation that earlier runs wrote, -1 where they wrote none. ``lives`` are what
+    a reader's commits say of the splits they name. ``ranges`` are what the batch under way read, where it is not told
+    with its rows. ``follows`` is the table's transaction version that a run without a fence came upon.
+    ``before_commit`` is called when a large batch has been read, before it is committed; what it raises ends the batch.
+    """
+
+    warehouse: Warehouse
+    path: str
+    job: str
+    run: int
+    epoch: int
+    generation: int
+    table: DeltaTable
+    done: int = -1
+    follows: int | None = None
+    lives: Mapping[str, Life] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    before_commit: Callable[[], None] | None = None
+    checksums: VersionChecksums = field(init=False)
+    _seen: tuple[int, int | None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.checksums = VersionChecksums(self.warehouse, self.path)
+
+    @staticmethod
+    def open(
+        warehouse: Warehouse,
+        path: str,
+        spark_schema: str,
+        *,
+        job: str,
+        run: int,
+        epoch: int,
+        generation: int = 1,
+        partition_by: Sequence[str] = (),
+        has_change_feed: bool = False,
+        statistics: Sequence[str] = (),
+        first_rows: pa.Table | None = None,
+    ) -> JobOutput:
+        """Opens the table, making it if it is not there, and fences all earlier runs out of it.
+
+        Columns of ``spark_schema`` that it does not have are added to it.
+        With ``has_change_feed`` the table keeps the changes of its rows from then on, with ``statistics`` its
+        files tell of these columns. ``first_rows`` are what it holds before any batch.
+        """
+        try:
+            table = DeltaTable(path)
+        except TableNotFoundError:
+            create_table(path, Schema.from_json(spark_schema), TABLE_SETTINGS, partition_by)
+            table = DeltaTable(path)
+        output = JobOutput(
+            warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
+        )
+        output._fence(first_rows)
+        output.fit(spark_schema, has_change_feed=has_change_feed, statistics=statistics)
+        return output
+
+    @staticmethod
+    def reopen(warehouse: Warehouse, path: str, *, job: str, run: int, epoch: int, generation: int = 1) -> JobOutput:
+        """As :meth:`open`, of a table that is there. Raises TableNotFoundError."""
+        output = JobOutput(
+            warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=DeltaTable(path)
+        )
+        output._fence()
+        return output
+
+    def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
+        """The output of the job's next run, without a fence, once nothing of this one commits any more.
+
+        What keeps earlier runs out keeps them out until that run's first batch, which is refused where another run
+        has come between. None where anything was committed meanwhile, a run was claimed or the table is another: a
+        fence is needed then. This output must not be used any more.
+        """
+        if path != self.path or run != self.run + 1:
+            return None
+        known = self.table.version()
+        seen = self._newest_transaction()
+        if self.table.version() != known or not self._is_own(seen):
+            return None
+        output = JobOutput(
+            warehouse=self.warehouse,
+            path=path,
+            job=self.job,
+            run=run,
+            epoch=epoch,
+            generation=self.generation,
+            table=self.table,
+            follows=seen,
+        )
+        output.checksums = self.checksums
+        return output
+
+    def fit(self, spark_schema: str, *, has_change_feed: bool = False, statistics: Sequence[str] = ()) -> None:
+        """Gives the table the columns and settings that it lacks, as :meth:`open` says."""
+        self._add_columns(Schema.from_json(spark_schema))
+        settings = dict(TABLE_SETTINGS)
+        if has_change_feed:
+            settings[CHANGE_FEED] = "true"
+        if statistics:
+            settings[STATISTICS] = ",".join(statistics)
+        self._set(settings)
+
+    def _is_own(self, seen: int | None) -> bool:
+        """Whether a transaction version is this run's, or the one it came upon."""
+        return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
+
+    def _add_columns(self, schema: Schema) -> None:
+        """Gives the table columns that were added since it was made; its rows have NULL in them."""
+        known = {column.name for column in self.table.schema().fields}
+        new = [column for column in schema.fields if column.name not in known]
+        if new:
+            self.table.alter.add_columns(new)
+            self.tell_version()
+
+    def _set(self, settings: dict[str, str]) -> None:
+        """Gives the table settings that it does not have yet."""
+        known = self.table.metadata().configuration
+        new = {key: value for key, value in settings.items() if known.get(key) != value}
+        if new:
+            self.table.alter.set_table_properties(new)
+            self.tell_version()
+
+    def tell_version(self, *, anew: bool = False) -> None:
+        """Writes down beside the commit that was just made through the handle what the table comes to with it."""
+        self.checksums.write(self.table, anew=anew)
+
+    def _version_of(self, batch: int) -> int:
+        return (self.run << _RUN_SHIFT) + batch + 1
+
+    def _fence(self, first_rows: pa.Table | None = None) -> None:
+        fault("fence.before")
+        while True:
+            seen = self._newest_transaction()
+            if seen is not None and seen >> _RUN_SHIFT >= self.run:
+                raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
+            # Exact, since the fence is refused where anything was committed after the version it was read at.
+            self.done = last_batch(self.warehouse, self.path, self.generation)
+            commit = self._mark(self.done)
+            is_new = first_rows is not None and self.done < 0 and not self.table.file_uris()
+            rows = first_rows if is_new and first_rows is not None else self._empty()
+            try:
+                write_deltalake(
+                    self.table, rows, mode="append", commit_properties=self._properties(self.run << _RUN_SHIFT, commit)
+                )
+            except CommitFailedError:
+                continue
+            self.tell_version()
+            fault("fence.after")
+            forget_unfinished(self.warehouse, self.path, job=self.job, run=self.run)
+            return
+
+    def _empty(self) -> pa.Table:
+        schema = pa.schema(self.table.schema().to_arrow())
+        return schema.empty_table()
+
+    def _properties(self, version: int, commit: JobCommit) -> CommitProperties:
+        return CommitProperties(
+            custom_metadata={"userMetadata": commit.to_json()},
+            max_commit_retries=0,
+            app_transactions=[Transaction(self.job, version)],
+        )
+
+    def _mark(self, done: int, *, rewind: int = 0) -> JobCommit:
+        """What a commit says that is no batch: ``done`` is the newest batch that the table holds."""
+        return JobCommit(
+            job=self.job,
+            run=self.run,
+            epoch=self.epoch,
+            batch=-1,
+            generation=self.generation,
+            ranges={},
+            done=done,
+            rewind=rewind,
+        )
+
+    def _commit_of(self, batch: int, ranges: dict[str, tuple[int, int]]) -> JobCommit:
+        ranges = ranges or dict(self.ranges)
+        return JobCommit(
+            job=self.job,
+            run=self.run,
+            epoch=self.epoch,
+            batch=batch,
+            generation=self.generation,
+            ranges=ranges,
+            lives=self.lives if ranges else {},
+        )
+
+    def _newest_transaction(self) -> int | None:
+        """Brings the handle to the newest version; the transaction version that the job has there.
+
+        On a local path the handle is asked only where there is a newer one: it reads the log again each time.
+        """
+        at = self.table.version()
+        if not self.warehouse.is_local or latest_version(self.warehouse, self.path) != at:
+            self.table.update_incremental()
+            at = self.table.version()
+        if self._seen is None or self._seen[0] != at:
+            self._seen = (at, self.table.transaction_version(self.job))
+        return self._seen[1]
+
+    def _require_turn(self, version: int) -> None:
+        seen = self._newest_transaction()
+        if not self._is_own(seen) or seen is None or seen >= version:
+            raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
+
+    def _require_written(self, version: int) -> None:
+        """Spark passes over an append of a run that was fenced out without a word: the table tells."""
+        if self._newest_transaction() != version:
+            raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
+
+    def restore(self, version: int, *, rewind: int, done: int) -> int:
+        """Takes the table back to what it was at a version, for the REWIND with that epoch; the version after it.
+
+        ``done`` is the newest batch that the table holds then. Raises FencedError where another run took over.
+        """
+        self._require_turn(self._version_of(0))
+        try:
+            self.table.restore(
+                version, commit_properties=self._properties(self._version_of(0), self._mark(done, rewind=rewind))
+            )
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
+        self.tell_version(anew=True)
+        return self.table.version()
+
+    def require_own_run(self) -> None:
+        """Brings the handle to the newest version. Raises FencedError where another run has taken over."""
+        if not self._is_own(self._newest_transaction()):
+            raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
+
+    def require_turn(self, batch: int) -> None:
+        """Raises FencedError where another run has taken over, or the batch is committed."""
+        self._require_turn(self._version_of(batch))
+
+    def is_written(self, batch: int) -> bool:
+        """Whether this run has committed the batch."""
+        return self._newest_transaction() == self._version_of(batch)
+
+    def mark(self, batch: int) -> None:
+        """Commits that a batch is through elsewhere, without rows. Raises FencedError where another run took over."""
+        self.append_rows(self._empty(), batch)
+
+    def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
+        """Appends a batch through delta-rs. Raises FencedError where another run took over."""
+        version = self._version_of(batch)
+        fault("batch.before_append")
+        self._require_turn(version)
+        before = self.table.version()
+        try:
+            write_deltalake(
+                self.table,
+                rows,
+                mode="append",
+                commit_properties=self._properties(version, self._commit_of(batch, ranges or {})),
+            )
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
+        if self.table.version() == before + 1:
+            self._seen = (before + 1, version)
+        self.tell_version()
+        fault("batch.after_append")
+
+    def append_frame(
+        self,
+        frame: DataFrame,
+        batch: int,
+        ranges: dict[str, tuple[int, int]] | None = None,
+        *,
+        partition: Mapping[str, object] | None = None,
+        expected: Expected = ANY,
+    ) -> None:
+        """Appends a batch whose rows Spark writes. Raises FencedError where another run took over.
+
+        ``partition`` are the values of the table's partition columns, which all rows share. Raises StalledError, and
+        has committed nothing, where an executor does not see the table's folder, or the rows are not as ``expected``.
+        """
+        version = self._version_of(batch)
+        fault("batch.before_append")
+        self._require_turn(version)
+        commit = self._commit_of(batch, ranges or {})
+        given = partition or {}
+        require_shared(self.warehouse, frame.sparkSession)
+        try:
+            written = write_files(
+                self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given
+            )
+        except Exception:
+            # A run that takes over removes the files that this one writes.
+            self.require_own_run()
+            raise
+        expected.require(written.count)
+        fault("batch.written")
+        if self.before_commit is not None:
+            self.before_commit()
+        # Spark may have written for minutes: what was committed meanwhile is looked at, and nothing after that.
+        self._require_turn(version)
+        self._commit_files(written.actions, self._properties(version, commit), list(given))
+        self.tell_version()
+        fault("batch.after_append")
+
+    def _commit_files(
+        self,
+        actions: list[AddAction | RemoveAction],
+        properties: CommitProperties,
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        """Commits files to the version after the handle's. Raises FencedError where that is taken."""
+        try:
+            self.table.create_write_transaction(
+                actions, "append", self.table.schema(), list(partition_by), commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
+        self.table.update_incremental()
+
+    def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int, *, within: str = "") -> None:
+        """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
+
+        Where the rows have a column KEEP, those in which it is false are deleted instead. ``within`` is a condition on
+        the table's rows, as ``t``, that all rows with these keys meet: files without any such row are not looked at.
+        """
+        version = self._version_of(batch)
+        fault("batch.before_merge")
+        self._require_turn(version)
+        # In brackets: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
+        matched += f" AND {within}" if within else ""
+        merge = self.table.merge(
+            rows,
+            predicate=matched or "true",
+            source_alias="s",
+            target_alias="t",
+            commit_properties=self._properties(version, self._commit_of(batch, {})),
+        )
+        if KEEP in rows.column_names:
+            merge = (
+                merge.when_matched_delete(predicate=f"NOT s.`{KEEP}`")
+                .when_matched_update_all(except_cols=[KEEP])
+                .when_not_matched_insert_all(predicate=f"s.`{KEEP}`", except_cols=[KEEP])
+            )
+        else:
+            merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        try:
+            merge.execute()
+        except CommitFailedError as error:
+            raise FencedError(f"another writer committed to the table of {self.job}") from error
+        self.tell_version()
+        fault("batch.after_merge")
+
+    def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int, *, rows: int | None = None) -> None:
+        """As :meth:`upsert_rows`, for a batch that is too large for one process. It has so many ``rows``.
+
+        The caller persists the frame. Raises StalledError where an executor does not see the table's folder. Where only
+        the commit shows it, for Spark makes that itself on a local path, the table is taken back.
+        """
+        fault("batch.before_merge")
+        if self.warehouse.is_local:
+            self._merge_by_spark(frame, keys, batch, rows)
+        else:
+            self._merge_files(frame, keys, batch)
+        fault("batch.after_merge")
+
+    def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
+        """In an object store, where a commit of Spark's may replace another process's: delta-rs commits the files."""
+        version = self._version_of(batch)
+        self._require_turn(version)
+        merge = FileMerge(self.warehouse, self.path, self.table, frame, keys, job=self.job, run=self.run)
+        has_feed = self.table.metadata().configuration.get(CHANGE_FEED) == "true"
+        split = merge.split() if has_feed else []
+        if split:
+            self._require_turn(version)
+            self._commit_files(split, maintenance_properties("split"))
+        merged = merge.merged()
+        fault("batch.written")
+        self._require_turn(version)
+        self._commit_files(merged, self._properties(version, self._commit_of(batch, {})))
+        self.tell_version(anew=True)
+
+    def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
+        """On a local path, where a version is written by whoever links its file first, Spark included."""
+        from delta.tables import DeltaTable as SparkDeltaTable
+
+        version = self._version_of(batch)
+        require_shared(self.warehouse, frame.sparkSession)
+        spark = frame.sparkSession
+        spark.conf.set("spark.databricks.delta.write.txnAppId", self.job)
+        spark.conf.set("spark.databricks.delta.write.txnVersion", str(version))
+        spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", self._commit_of(batch, {}).to_json())
+        try:
+            matched = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
+            merge = SparkDeltaTable.forPath(spark, self.path).alias("t").merge(frame.alias("s"), matched or "true")
+            if KEEP in frame.columns:
+                values = {f"`{name}`": f"s.`{name}`" for name in frame.columns if name != KEEP}
+                merge = (
+                    merge.whenMatchedDelete(f"NOT s.`{KEEP}`")
+                    .whenMatchedUpdate(set=dict(values))
+                    .whenNotMatchedInsert(condition=f"s.`{KEEP}`", values=dict(values))
+                )
+            else:
+                merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()
+            merge.execute()
+        finally:
+            spark.conf.unset("spark.databricks.delta.write.txnAppId")
+            spark.conf.unset("spark.databricks.delta.write.txnVersion")
+            spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+        self._require_written(version)
+        wrong = merge_problem(self.warehouse, self.path, self.table.version(), rows)
+        if wrong:
+            self.table.restore(
+                self.table.version() - 1, commit_properties=self._properties(version - 1, self._mark(batch - 1))
+            )
+            self.tell_version(anew=True)
+            raise MiscountError(wrong)

@@ -1,0 +1,138 @@
+"""Rows that a sink's target refuses: the text that names one, and their table (``on_error = 'skip'``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+from deltalake.schema import PrimitiveType
+
+from rw_sql.connectors.sink import OP
+from rw_sql.metastore.table import create_table
+from rw_sql.runtime.delta.job_output import STATISTICS
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rw_sql.connectors.sink import Refusal, SinkShape
+
+REJECTED = "$rejected"
+"""What the name of the table of a sink's rejected rows ends in."""
+
+BATCH = "_rw_batch"
+_TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_rw_at", "timestamp"), (BATCH, "long"))
+"""The columns that come after the row's own: what became of the row, the column that is refused, why, when, and the
+sink's batch."""
+
+_MOST_CHARACTERS = 60
+_MOST_COLUMNS = 4
+
+
+def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> str:
+    """Which row of a batch is refused, in which column, why, and what to type."""
+    first = refusals[0]
+    where = f'column "{first.column}" of ' if first.column else ""
+    more = f" (and of {len(refusals) - 1} rows more)" if len(refusals) > 1 else ""
+    return f"REFUSED {where}row {row_text(rows, first.index, shape)}{more}: {first.reason}: {_ways_out(first, shape)}"
+
+
+def row_text(rows: pa.Table, index: int, shape: SinkShape) -> str:
+    """A row by its key, ``(id = 2)``, or by its first columns where it has none."""
+    names = list(shape.keys) or list(shape.columns)[:_MOST_COLUMNS]
+    cut = ", …" if not shape.keys and len(shape.columns) > len(names) else ""
+    return "(" + ", ".join(f"{name} = {_value_text(rows, name, index)}" for name in names) + cut + ")"
+
+
+def _value_text(rows: pa.Table, name: str, index: int) -> str:
+    value = rows.column(name)[index]
+    try:
+        told: Any = value.as_py()
+    except (ValueError, OverflowError):  # a date or time of a year that Python does not have
+        told = value.cast(pa.string()).as_py()
+    text = "NULL" if told is None else repr(told) if isinstance(told, str) else str(told)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+
+
+def _ways_out(refusal: Refusal, shape: SinkShape) -> str:
+    alter = f"ALTER SINK {quoted(shape.name)} CONNECTOR WITH (on_error = 'skip')"
+    if refusal.hint is None:
+        return alter
+    if refusal.hint.startswith("CONNECTOR WITH"):
+        return f"ALTER SINK {quoted(shape.name)} {refusal.hint}; or {alter}"
+    return f"{alter}; or {refusal.hint}"
+
+
+@dataclass(slots=True)
+class RejectedRows:
+    """The table of one sink's rejected rows. Its columns are the sink's own, and those that tell of the refusal.
+
+    One writer: the sink's job. The rows of a batch are those that were refused when it was last written.
+    """
+
+    path: str
+    shape: SinkShape
+    total: int = 0
+    _pending: list[pa.Table] = field(default_factory=list)
+
+    @staticmethod
+    def open(path: str, shape: SinkShape) -> RejectedRows:
+        """Opens the table, making it if it is not there."""
+        make_rejected(path, shape)
+        return RejectedRows(path=path, shape=shape, total=rejected_count(path))
+
+    def begin(self) -> None:
+        """A batch begins: nothing of it is refused so far."""
+        self._pending = []
+
+    def put(self, rows: pa.Table, refusals: Sequence[Refusal], batch: int) -> pa.Table:
+        """Keeps the rows of a batch that are refused, beside those it had of the batch so far; gives the others."""
+        indexes = [refusal.index for refusal in refusals]
+        taken = rows.take(pa.array(indexes, pa.int64()))
+        self._pending.append(self._told(taken, refusals, batch))
+        kept = pa.concat_tables(self._pending)
+        write_deltalake(self.path, kept, mode="overwrite", predicate=f"{BATCH} = {batch}")
+        self.total = rejected_count(self.path)
+        is_left = np.ones(rows.num_rows, dtype=bool)
+        is_left[indexes] = False
+        return rows.filter(pa.array(is_left))
+
+    def _told(self, rows: pa.Table, refusals: Iterable[Refusal], batch: int) -> pa.Table:
+        told = list(refusals)
+        columns = {
+            **{name: rows.column(name) for name in self.shape.columns},
+            OP: rows.column(OP),
+            "_rw_column": pa.array([refusal.column for refusal in told], pa.string()),
+            "_rw_reason": pa.array([refusal.reason for refusal in told], pa.string()),
+            "_rw_at": pa.array([datetime.now(UTC)] * len(told), pa.timestamp("us", "UTC")),
+            BATCH: pa.array([batch] * len(told), pa.int64()),
+        }
+        return pa.table(columns).cast(pa.schema(rejected_schema(self.shape).to_arrow()))
+
+
+def make_rejected(path: str, shape: SinkShape) -> None:
+    """Makes the table unless it is there."""
+    # Of no other column: what is refused may be a value of which delta-rs cannot read the statistics again.
+    create_table(path, rejected_schema(shape), {STATISTICS: BATCH})
+
+
+def rejected_schema(shape: SinkShape) -> Schema:
+    """The columns of a sink's rejected rows; each may be null, since that may be what is refused."""
+    own = [Field(each.name, each.type, nullable=True) for each in Schema.from_json(shape.schema).fields]
+    return Schema([*own, *(Field(name, PrimitiveType(kind), nullable=True) for name, kind in _TOLD)])
+
+
+def rejected_count(path: str) -> int:
+    """How many rows of a sink are rejected, as the statistics of the table's files say; 0 where there is no table."""
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return 0
+    counts = pa.table(table.get_add_actions(flatten=True)).column("num_records")
+    return int(pc.sum(pc.fill_null(counts, 0)).as_py() or 0)

@@ -1,0 +1,229 @@
+"""Keeps a Delta table's files few: its data files, its commits, and what they have replaced.
+
+A commit's file is also the note of which data files it replaced. So a commit is cleaned away in this order: first a
+list of those files is written, then the commit goes, and the files of a list go once nobody can be reading them.
+Killed anywhere in between, the next turn does the rest: what was listed twice is removed once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, PostCommitHookProperties
+
+from rw_sql.runtime.delta.delta_log import commit_path, commit_versions, read_actions
+from rw_sql.runtime.delta.staged_files import WRITTEN
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from deltalake import DeltaTable
+
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+logger = logging.getLogger(__name__)
+
+TARGET_BYTES = 32 << 20
+"""Files are put together up to about this size."""
+
+TURN_BYTES = 128 << 20
+"""About how much one turn rewrites at most: a pause of the job waits for it."""
+
+MOST_SMALL_FILES = 20
+"""So many small files may lie in a part of a table that is still written to."""
+
+GRACE_SECONDS = 3600.0
+"""How long a replaced file stays after its commit was cleaned away, for queries that read an older version."""
+
+COMMITS_GRACE_SECONDS = 20.0
+"""How long commits stay after a checkpoint took their place, for queries that listed them before and read them now.
+
+Each file in a log costs whoever lists it, Spark's streams at each look: what a batch costs grows with this.
+"""
+
+MOST_CHECKSUMS = 20
+"""Of how many versions checksums are kept: who opens a table opens one of the newest. All others are worked out."""
+
+ORPHAN_SECONDS = 24 * 3600.0
+"""How old a file must be that no commit knows, to count as what a killed writer left behind."""
+
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
+_LOG_FILE = re.compile(r"\.?(\d{20})\.(json|crc|json\.crc|crc\.crc|crc\.\w+\.writing|checkpoint\..*)")
+_WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+def maintenance_properties(what: str) -> CommitProperties:
+    """What a commit of upkeep carries; refused where anything was committed since the handle's version."""
+    return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
+
+
+def compact(table: DeltaTable, partition: str | None = None) -> int:
+    """Puts small files together; how many files that took away.
+
+    With a ``partition`` column its newest value counts as still written to, and all others as closed. Readers of the
+    table's commits see no row twice, since nothing of this is new data (Delta protocol, ``dataChange``).
+    """
+    files = pa.table(table.get_add_actions(flatten=True))
+    sizes = files.column("size_bytes").to_pylist()
+    values = files.column(f"partition.{partition}").to_pylist() if partition is not None else [None] * len(sizes)
+    small: dict[Any, list[int]] = {}
+    for value, size in zip(values, sizes, strict=True):
+        if size < TARGET_BYTES // 2:
+            small.setdefault(value, []).append(size)
+    newest = max((value for value in values if value is not None), default=None)
+    due = {value: found for value, found in small.items() if len(found) > (MOST_SMALL_FILES if value == newest else 1)}
+    chosen: list[Any] = []
+    rewritten = 0
+    for value, found in sorted(due.items(), key=lambda item: -len(item[1])):
+        if chosen and rewritten + sum(found) > TURN_BYTES:
+            break
+        chosen.append(value)
+        rewritten += sum(found)
+    if not chosen:
+        return 0
+    done = table.optimize.compact(
+        partition_filters=None if partition is None else [(partition, "in", [str(value) for value in chosen])],
+        target_size=TARGET_BYTES,
+        max_concurrent_tasks=1,
+        commit_properties=maintenance_properties("compact"),
+        post_commithook_properties=_NO_HOOKS,
+    )
+    return int(done["numFilesRemoved"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """The files of one table. ``pending`` is the folder of the lists of replaced files that are still there."""
+
+    warehouse: Warehouse
+    table: str
+    pending: str
+
+    def oldest_needed(self, bound: int) -> int | None:
+        """The newest version up to ``bound`` from which on everybody reads the table.
+
+        It has a whole checkpoint, and has had it for so long that nobody still reads commits from before it.
+        """
+        names = self.warehouse.older_files(f"{self.table}/_delta_log", COMMITS_GRACE_SECONDS)
+        found = [int(match[1]) for name in names if (match := _WHOLE_CHECKPOINT.fullmatch(name))]
+        return max((version for version in found if version <= bound), default=None)
+
+    def clean_commits(self, keep_from: int) -> int:
+        """Removes the commits and checkpoints before a version that has a checkpoint; how many commits.
+
+        What they replaced is listed first.
+        """
+        old = sorted(
+            (int(match[1]), name)
+            for name in self._log_names()
+            if (match := _LOG_FILE.fullmatch(name)) and int(match[1]) < keep_from
+        )
+        commits = [version for version, name in old if name.endswith(".json")]
+        if not old:
+            return 0
+        replaced: list[str] = []
+        for version in commits:
+            replaced += _replaced(read_actions(self.warehouse, self.table, version))
+        if replaced:
+            body = {"at_ms": int(time.time() * 1000), "files": replaced}
+            # Named by what it covers: a turn after a kill lists the rest, and must not take the place of this one.
+            name = f"{commits[0]:020d}-{keep_from:020d}.json"
+            self.warehouse.write_text(f"{self.pending}/{name}", json.dumps(body, separators=(",", ":")))
+        fault("upkeep.listed")
+        # Oldest first: what a kill leaves behind is still a log without holes.
+        for _, name in old:
+            self.warehouse.remove(f"{self.table}/_delta_log/{name}")
+            fault("upkeep.cleaning")
+        return len(commits)
+
+    def clean_checksums(self, newest: int) -> int:
+        """Removes the version checksums of all but the newest versions; how many.
+
+        Nobody needs them to read a version, and half of a log's files are such.
+        """
+        old = [
+            name
+            for name in self._log_names()
+            if (match := _CHECKSUM.fullmatch(name)) and int(match[1]) <= newest - MOST_CHECKSUMS
+        ]
+        for name in old:
+            self.warehouse.remove(f"{self.table}/_delta_log/{name}")
+        return len(old)
+
+    def remove_replaced(self, live: Collection[str]) -> int:
+        """Removes the files of those lists whose time has come; how many.
+
+        Not the ``live`` ones, nor any that a commit which is there took out of the table: a REWIND puts files back that
+        were replaced and listed, and versions between that and their second end need them. They are listed once more.
+        """
+        removed = 0
+        later: frozenset[str] | None = None
+        now_ms = time.time() * 1000
+        for name in sorted(self.warehouse.list_names(self.pending)):
+            if not name.endswith(".json"):
+                continue
+            body = json.loads(self.warehouse.read_text(f"{self.pending}/{name}"))
+            if now_ms - body["at_ms"] < GRACE_SECONDS * 1000:
+                continue
+            if later is None:
+                later = self._replaced_later()
+            for path in body["files"]:
+                if path not in live and path not in later:
+                    self.warehouse.remove(f"{self.table}/{path}")
+                    removed += 1
+                    fault("upkeep.removing")
+            self.warehouse.remove(f"{self.pending}/{name}")
+        return removed
+
+    def remove_orphans(self, live: Collection[str]) -> int:
+        """Removes old files that neither the table nor any commit or list knows: a killed writer's; how many."""
+        known = set(live)
+        for name in self._log_names():
+            if (match := _LOG_FILE.fullmatch(name)) and name.endswith(".json"):
+                actions = read_actions(self.warehouse, self.table, int(match[1]))
+                known.update(_replaced(actions))
+                known.update(unquote(action["add"]["path"]) for action in actions if "add" in action)
+        for name in self.warehouse.list_names(self.pending):
+            known.update(json.loads(self.warehouse.read_text(f"{self.pending}/{name}"))["files"])
+        old = [path for path in self.warehouse.older_files(self.table, ORPHAN_SECONDS) if _is_data(path)]
+        gone = [path for path in old if path not in known]
+        for path in gone:
+            self.warehouse.remove(f"{self.table}/{path}")
+        return len(gone)
+
+    def _replaced_later(self) -> frozenset[str]:
+        """The files that the commits which are there took out of the table."""
+        found: list[str] = []
+        for version in commit_versions(self.warehouse, self.table):
+            text = self.warehouse.read_text(commit_path(self.table, version))
+            found += [json.loads(line)["remove"]["path"] for line in text.splitlines() if line.startswith('{"remove"')]
+        return frozenset(unquote(path) for path in found)
+
+    def _log_names(self) -> list[str]:
+        return self.warehouse.list_names(f"{self.table}/_delta_log")
+
+
+def live_files(table: DeltaTable) -> frozenset[str]:
+    """The paths of a table's files at the handle's version, as its folder has them."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    return frozenset(unquote(path) for path in files.column("path").to_pylist())
+
+
+def _replaced(actions: Iterable[dict[str, Any]]) -> list[str]:
+    """The files that a commit took out of the table, and those of its change feed."""
+    kinds = ("remove", "cdc")
+    return [unquote(action[kind]["path"]) for action in actions for kind in kinds if kind in action]
+
+
+def _is_data(path: str) -> bool:
+    """Whether a file is the table's if it is known: below WRITTEN also what a killed writer left beside its rows."""
+    return path.startswith(f"{WRITTEN}/") or (path.endswith(".parquet") and not path.startswith("_delta_log/"))

@@ -1,0 +1,7 @@
+"""Direct readers: views that read a source by themselves. Spark's checkpoint is the position.
+
+Before the query starts, ``align_checkpoint`` brings the checkpoint to what the catalog says.
+
+Imports: ``positions``, ``jobs``, ``decoding``, ``delta`` and below. Imported by: ``views``, ``observe``, ``control``.
+Begin with ``readers``.
+"""

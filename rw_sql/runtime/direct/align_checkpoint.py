@@ -1,0 +1,184 @@
+"""Brings a view's checkpoint to where the catalog wants its readers, before its query starts.
+
+Operator state is not touched. The newest committed entry of the offset log is replaced in place, so that batch numbers
+go on. A batch that was planned and wrote nothing is taken away; one whose rows are in the view must be finished first:
+so no number is ever used for other rows than those that the view has under it, and none is passed over.
+
+Every step may be the last before a kill: a change is begun by writing down what was there, and done when the record
+says so; what is in between is computed anew from what was written down.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.checkpoints.journal import FOLDER
+from rw_sql.metastore.records import FORGOTTEN
+from rw_sql.runtime.direct.checkpoint_record import (
+    Change,
+    Head,
+    ReaderRecord,
+    read_head,
+    unfinished,
+    write_change,
+    write_record,
+)
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.checkpoints.files import CheckpointFiles
+    from rw_sql.connectors.base import Connector, SplitState
+    from rw_sql.metastore.records import StoredState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the catalog wants of one reader: its splits, what statements set, and the newest epoch of either."""
+
+    fragment: str
+    kind: Connector
+    splits: tuple[str, ...]
+    stored: Mapping[str, StoredState]
+    since: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """Where each reader begins: per fragment the state of every split. ``unfinished``: first finish this batch."""
+
+    states: Mapping[str, Mapping[str, SplitState]] = field(default_factory=dict)
+    unfinished: int | None = None
+
+
+def stand(head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
+    """Where the splits of a fragment stand: as a statement set them since, else by the checkpoint."""
+    record = head.record or ReaderRecord()
+    reflected = record.epochs.get(fragment, -1)
+    known = {**record.parked.get(fragment, {}), **(head.offsets(fragment, kind) or {})}
+    states: dict[str, SplitState] = {}
+    for split, row in stored.items():
+        if row.state == FORGOTTEN:
+            continue
+        state = kind.decode_state(split, row.state)
+        if row.epoch <= reflected and split in known:
+            state = replace(state, offset=known[split])
+        states[split] = state
+    return states
+
+
+def settle(files: CheckpointFiles, wanted: Iterable[Wanted], *, done: int) -> Settled:
+    """Brings the checkpoint to what is wanted; ``done`` is the newest batch whose rows are in the view.
+
+    Where a batch has to be finished first it says so, and has changed nothing. Raises StalledError where the checkpoint
+    has lost what it takes.
+    """
+    readers = tuple(wanted)
+    head = read_head(files)
+    if head.record is None and head.committed >= 0:
+        raise StalledError(
+            f"CHECKPOINT damaged: {files.path(FOLDER)} does not tell any more which offsets it reflects: put it back"
+        )
+    stands = {reader.fragment: stand(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
+    states = {r.fragment: {split: stands[r.fragment][split] for split in r.splits} for r in readers}
+    record = head.record or ReaderRecord()
+    fresh = ReaderRecord(
+        lines=record.lines if head.committed >= 0 else (),
+        epochs={reader.fragment: reader.since for reader in readers},
+        lives={f: {s: (state.cluster, state.incarnation) for s, state in of.items()} for f, of in states.items()},
+        parked={f: {s: at.offset for s, at in of.items() if s not in states[f]} for f, of in stands.items()},
+    )
+    moved = {
+        reader.fragment
+        for reader in readers
+        if head.offsets(reader.fragment, reader.kind) != _offsets(states[reader.fragment])
+    }
+    begun = unfinished(head.changes, record)
+    if not moved and begun is None and fresh == head.record:
+        return Settled(states=states)
+    if head.committed < 0 and begun is None and fresh == replace(record, lines=()):
+        # An earlier start came to no batch. Spark would begin where that one was told to.
+        if head.planned < 0 or done < head.planned:
+            _clear(files)
+            write_record(files, fresh)
+        return Settled(states=states)
+    if moved and head.planned > head.committed and done >= head.planned:
+        return Settled(unfinished=head.planned)
+    _change(files, head, record, fresh, readers, states, moved)
+    return Settled(states=states)
+
+
+def _offsets(states: Mapping[str, SplitState]) -> dict[str, int]:
+    return {split: state.offset for split, state in states.items()}
+
+
+def _change(
+    files: CheckpointFiles,
+    head: Head,
+    record: ReaderRecord,
+    fresh: ReaderRecord,
+    readers: tuple[Wanted, ...],
+    states: Mapping[str, Mapping[str, SplitState]],
+    moved: set[str],
+) -> None:
+    begun = unfinished(head.changes, record)
+    number = begun.number if begun is not None else (head.changes[-1].number + 1 if head.changes else 1)
+    is_dropping = bool(moved) and head.planned > head.committed
+    dropped = files.read(f"offsets/{head.planned}") if is_dropping else begun.dropped if begun is not None else None
+    if head.record is None:
+        # What a kill in the middle of a change will find: that it was begun.
+        write_record(files, record)
+    change = Change(
+        number=number, was=record, before=head.text, epochs=fresh.epochs, batch=head.committed, dropped=dropped
+    )
+    fault("reader.before_journal")
+    write_change(files, change)
+    fault("reader.after_journal")
+    if head.committed < 0 and moved:
+        _clear(files)
+    elif moved:
+        if is_dropping:
+            # The sums first: left alone, they would stand beside the next entry of that number, and belie it.
+            _remove(files, f"offsets/.{head.planned}.crc")
+            fault("reader.in_drop")
+            _remove(files, f"offsets/{head.planned}")
+            fault("reader.after_drop")
+        entry = head.entry
+        if entry is None:
+            raise TypeError("a committed batch has an entry")
+        texts = {
+            name: _line(reader.kind, states[reader.fragment])
+            for reader in readers
+            for name, line in zip(entry.names, record.lines, strict=True)
+            if line == reader.fragment
+        }
+        files.write(f"offsets/{head.committed}", entry.with_offsets(texts).render())
+    elif begun is not None and head.text is not None:
+        files.write(f"offsets/{head.committed}", head.text)
+    fault("reader.after_rewrite")
+    write_record(files, fresh)
+    fault("reader.after_record")
+
+
+def _line(kind: Connector, states: Mapping[str, SplitState]) -> str:
+    text = kind.write_positions({split: state.offset for split, state in states.items()})
+    if kind.read_positions(text) != {split: state.offset for split, state in states.items()}:
+        raise StalledError(f"an offset could not be written so that it is read back: {json.dumps(text[:200])}")
+    return text
+
+
+def _clear(files: CheckpointFiles) -> None:
+    """Empties a checkpoint of which nothing counts; what is known of it stays."""
+    for name in ("offsets", "sources", "commits", "state", ".metadata.crc", "metadata"):
+        _remove(files, name)
+
+
+def _remove(files: CheckpointFiles, name: str) -> None:
+    try:
+        files.system.rm(files.path(name), recursive=True)
+    except FileNotFoundError:
+        return

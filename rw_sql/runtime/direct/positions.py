@@ -1,0 +1,134 @@
+"""Where a view's own reader stands, what it has read, and where it stood before an operation: any process may ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.checkpoints.files import CheckpointFiles
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import FORGOTTEN, MaterializedViewRecord
+from rw_sql.model.job_specs import fragment_object
+from rw_sql.plan.requests.positions import CommittedRanges, Positions
+from rw_sql.runtime.delta.delta_log import job_commits, last_batch, latest_version
+from rw_sql.runtime.direct.align_checkpoint import stand
+from rw_sql.runtime.direct.checkpoint_record import Head, read_head
+from rw_sql.runtime.positions.commit_history import noted_stretches
+from rw_sql.runtime.positions.logged_ranges import read_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import TypeVar
+
+    from rw_sql.connectors.base import Connector, SplitState
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord, StoredState
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+    T = TypeVar("T")
+
+
+def commit_key(source_id: int, split: str) -> str:
+    """How a view's commits name a split: it may read several sources itself, and two of one topic."""
+    return f"{source_id}/{split}"
+
+
+def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
+    prefix = commit_key(source_id, "")
+    return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """A fragment's view, and its checkpoint with the newest batch whose rows are in the view."""
+
+    view: MaterializedViewRecord
+    kind: Connector
+    files: CheckpointFiles
+    head: Head
+    done: int
+
+    @staticmethod
+    def of(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> _Ground | None:
+        view = snapshot.get(fragment_object(fragment))
+        if not isinstance(view, MaterializedViewRecord):
+            return None
+        files = CheckpointFiles.at(warehouse.view_checkpoint(view.id, view.generation))
+        return _Ground(
+            view=view,
+            kind=connector(source.connector),
+            files=files,
+            head=read_head(files),
+            done=last_batch(warehouse, warehouse.data(view.id, view.generation), view.generation),
+        )
+
+    def stands(self, fragment: str, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
+        """Where the splits stand: a batch whose rows are in the view is read, whatever Spark's own commit log says."""
+        states = stand(self.head, fragment, self.kind, stored)
+        if self.head.planned > self.head.committed and self.done >= self.head.planned and self.head.record is not None:
+            planned = self.head.planned_offsets(self.files, fragment, self.kind) or {}
+            reflected = self.head.record.epochs.get(fragment, -1)
+            states |= {
+                split: replace(state, offset=planned[split])
+                for split, state in states.items()
+                if split in planned and stored[split].epoch <= reflected
+            }
+        return states
+
+
+def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
+    """The next record of every split of a view's own reader, and what it has read."""
+    stored = snapshot.states(fragment)
+    ground = _Ground.of(warehouse, snapshot, source, fragment)
+    if ground is None:
+        return Positions()
+    read = read_ranges(warehouse, ground.view)
+    lives = _of_source(read.lives, source.id)
+    return Positions(
+        states=ground.stands(fragment, stored),
+        log_version=latest_version(warehouse, warehouse.data(ground.view.id, ground.view.generation)),
+        read_splits=frozenset(lives),
+        forgotten=frozenset(split for split, row in stored.items() if row.state == FORGOTTEN),
+        lives=lives,
+        is_complete=read.is_complete,
+    )
+
+
+def read_fragment_positions_before(
+    warehouse: Warehouse,
+    snapshot: Snapshot,
+    source: SourceRecord,
+    fragment: str,
+    epoch: int,
+    stood: Iterable[StoredState],
+) -> dict[str, SplitState]:
+    """Where splits stood when the operation with ``epoch`` took hold: what its checkpoint said when it came to that."""
+    rows = {row.split: row for row in stood}
+    ground = _Ground.of(warehouse, snapshot, source, fragment)
+    if ground is None:
+        kind = connector(source.connector)
+        return {split: kind.decode_state(split, row.state) for split, row in rows.items()}
+    change = next((c for c in ground.head.changes if c.epochs.get(fragment, -1) >= epoch), None)
+    if change is None:
+        return ground.stands(fragment, rows)
+    then = Head(committed=change.batch, planned=change.batch, text=change.before, record=change.was, changes=())
+    return stand(then, fragment, ground.kind, rows)
+
+
+def read_fragment_ranges(
+    warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str
+) -> tuple[CommittedRanges, ...]:
+    """What the commits of a view say its own reader read, in their order; those that are gone as few as can be."""
+    view = snapshot.get(fragment_object(fragment))
+    if not isinstance(view, MaterializedViewRecord):
+        return ()
+    version, stretches = noted_stretches(warehouse, view)
+    told = [(each.epoch, each.ranges, each.lives) for each in stretches]
+    table = warehouse.data(view.id, view.generation)
+    new = [(each.epoch, each.ranges, each.lives) for at, each in job_commits(warehouse, table) if at > version]
+    found = []
+    for epoch, ranges, lives in (*told, *reversed(new)):
+        of_source = _of_source(ranges, source.id)
+        if of_source:
+            found.append(CommittedRanges(epoch=epoch, ranges=of_source, lives=_of_source(lives, source.id)))
+    return tuple(found)

@@ -1,0 +1,333 @@
+"""The sources that one run of a view reads from their upstreams itself: decoded in its own query, on its checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from rw_sql.checkpoints.files import CheckpointFiles
+from rw_sql.checkpoints.offset_log import read_entry
+from rw_sql.connectors.base import look_anew
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.model.definitions import source_definition, source_watermark
+from rw_sql.model.job_specs import view_spec
+from rw_sql.plan.effects.discovery import OK, identity_status, split_status
+from rw_sql.plan.statements.table.source_of_table import added_fields
+from rw_sql.runtime.decoding.decoder import ERROR, decode
+from rw_sql.runtime.delta.job_output import SMALL_ROWS
+from rw_sql.runtime.direct.align_checkpoint import Wanted, settle, stand
+from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_record, with_lines, write_record
+from rw_sql.runtime.direct.positions import commit_key
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
+from rw_sql.runtime.jobs.startable import require_readable, require_splits
+from rw_sql.syntax import canonical_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+    from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamWatch
+    from rw_sql.metastore import Snapshot
+    from rw_sql.model.job_specs import ReaderSpec, ViewSpec
+    from rw_sql.model.view_inputs import ViewInput
+    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.jobs.context import Context
+
+
+_ERRORS = "errors"
+
+
+def _errors_of(source_id: int) -> str:
+    return f"rw_sql_decode_errors_{source_id}"
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One source of the run: what it is read with, and from where."""
+
+    spec: ReaderSpec
+    source: SourceRecord
+    kind: Connector
+    options: Mapping[str, str]
+    upstream: Upstream
+    throttle: Throttle
+    watch: UpstreamWatch | None = None
+    states: dict[str, SplitState] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    mark: int | None = None
+
+    @property
+    def incarnations(self) -> dict[str, str | None]:
+        """The life of each topic that is read, as it was when the reader began."""
+        return {self.kind.split_topic(split): state.incarnation for split, state in self.states.items()}
+
+
+@dataclass(slots=True)
+class OwnReaders:
+    """The view's own readers. ``stall`` says why a batch was refused, where one was."""
+
+    spec: ViewSpec
+    files: CheckpointFiles
+    snapshot: Snapshot
+    readers: tuple[_Reader, ...]
+    stall: StalledError | None = None
+    counted: int = -1
+
+    @staticmethod
+    def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> OwnReaders | None:
+        """Looks at the upstreams; None for a view that reads none itself. Raises StalledError; writes nothing."""
+        if not spec.readers:
+            return None
+        view = snapshot.get(spec.view_id)
+        if not isinstance(view, MaterializedViewRecord) or view_spec(snapshot, view) != spec:
+            raise StalledError("the catalog has moved on")
+        files = CheckpointFiles.at(checkpoint)
+        readers = []
+        for given in spec.readers:
+            source = snapshot.get(given.source_id)
+            if not isinstance(source, SourceRecord):
+                raise StalledError("the catalog has moved on")
+            kind = connector(given.connector)
+            options = context.resolve(given.options, snapshot)
+            upstream = look_anew(kind, options)
+            require_splits(given.splits, upstream)
+            states = stand(read_head(files), given.fragment, kind, snapshot.states(given.fragment))
+            _require_readable(given, states, upstream)
+            readers.append(
+                _Reader(
+                    spec=given,
+                    source=source,
+                    kind=kind,
+                    options=options,
+                    upstream=upstream,
+                    throttle=Throttle(pace_of(options).per_second),
+                )
+            )
+        return OwnReaders(spec=spec, files=files, snapshot=snapshot, readers=tuple(readers))
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What Spark must load to read them."""
+        return tuple(dict.fromkeys(package for reader in self.readers for package in reader.kind.spark_packages()))
+
+    @property
+    def interval_ms(self) -> int:
+        """The least time between two batches: that of the slowest."""
+        return max(pace_of(reader.options).interval_ms for reader in self.readers)
+
+    @property
+    def lives(self) -> dict[str, Life]:
+        """The lives of the splits, as the view's commits name them."""
+        return {
+            commit_key(reader.source.id, split): (state.cluster, state.incarnation)
+            for reader in self.readers
+            for split, state in reader.states.items()
+        }
+
+    def settle(self, done: int) -> int | None:
+        """Brings the checkpoint to what the catalog wants, once earlier runs are fenced out of the view.
+
+        ``done`` is the newest batch that is in the view. A number says that this batch must be finished first: then the
+        readers are those of that batch. Raises StalledError.
+        """
+        settled = settle(
+            self.files,
+            (
+                Wanted(
+                    fragment=reader.spec.fragment,
+                    kind=reader.kind,
+                    splits=reader.spec.splits,
+                    stored=self.snapshot.states(reader.spec.fragment),
+                    since=reader.spec.since,
+                )
+                for reader in self.readers
+            ),
+            done=done,
+        )
+        if settled.unfinished is not None:
+            self._be_those_of(settled.unfinished)
+            return settled.unfinished
+        for reader in self.readers:
+            reader.states = dict(settled.states[reader.spec.fragment])
+            _require_readable(reader.spec, reader.states, reader.upstream)
+            reader.positions = {split: state.offset for split, state in reader.states.items()}
+            if reader.watch is None:
+                reader.watch = reader.kind.watch(reader.options)
+        return None
+
+    def _be_those_of(self, batch: int) -> None:
+        """Reads what a planned batch reads. Raises StalledError where its records are not to be had any more."""
+        head = read_head(self.files)
+        record = head.record
+        if record is None:
+            raise StalledError("CHECKPOINT damaged: it does not tell whose its offsets are")
+        for reader in self.readers:
+            planned = head.planned_offsets(self.files, reader.spec.fragment, reader.kind) or {}
+            lives = record.lives.get(reader.spec.fragment, {})
+            reader.states = {}
+            for split, offset in planned.items():
+                cluster, incarnation = lives.get(split, (None, None))
+                state = reader.kind.decode_state(split, str(offset))
+                reader.states[split] = _with_life(state, cluster, incarnation)
+            begun = head.offsets(reader.spec.fragment, reader.kind) or {}
+            reader.positions = {split: begun.get(split, offset) for split, offset in planned.items()}
+            reader.watch = reader.watch or reader.kind.watch(reader.options)
+            if self._is_elsewhere(reader):
+                raise StalledError(
+                    f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view, its state is not, and "
+                    f"what it read is not at the upstream that source {reader.source.name} names now: "
+                    "UNDO OPERATION gives the properties back; once the batch is done, change them again"
+                )
+
+    def _is_elsewhere(self, reader: _Reader) -> bool:
+        cluster = reader.upstream.cluster
+        if any(cluster and state.cluster and state.cluster != cluster for state in reader.states.values()):
+            return True
+        if reader.watch is None:
+            seen = reader.upstream.splits
+            return any(s not in seen or identity_status(st, seen[s]) != OK for s, st in reader.states.items())
+        known = reader.incarnations
+        now = reader.watch.incarnations(tuple(known))
+        return any(life is not None and now.get(topic) != life for topic, life in known.items())
+
+    def frame(self, spark: SparkSession, given: ViewInput) -> DataFrame | None:
+        """The decoded rows of a source; None for one that the view does not read itself."""
+        source_id = given.id
+        reader = next((found for found in self.readers if found.source.id == source_id), None)
+        if reader is None:
+            return None
+        statement = source_definition(reader.spec.definition)
+        records = reader.kind.read_stream(
+            spark,
+            reader.options,
+            reader.states,
+            max_records=pace_of(reader.options).batch_records,
+            with_headers=any(column.kind == "header" for column in statement.include),
+            columns={column.name: canonical_type(column.data_type) for column in statement.columns},
+        )
+        added = added_fields(self.snapshot, reader.source)
+        rows = decode(records, statement, run=0, batch=0, bucket=0, added=added)
+        rows = rows.observe(_errors_of(source_id), f.count(ERROR).alias(_ERRORS))
+        reader.mark = _leaf_id(_leaves(records)[0])
+        frame = rows.where(f"{ERROR} IS NULL").selectExpr(*given.selected)
+        watermark = source_watermark(statement)
+        return frame if watermark is None else frame.withWatermark(*watermark)
+
+    def know_lines(self, query: DataFrame) -> None:
+        """Remembers, or checks, which line of the offset log is whose. Raises StalledError where nobody can tell."""
+        marks = {reader.mark: reader.spec.fragment for reader in self.readers}
+        lines = tuple(marks.get(_leaf_id(leaf)) for leaf in _leaves(query))
+        told = [line for line in lines if line is not None]
+        if sorted(told) != sorted(reader.spec.fragment for reader in self.readers):
+            raise StalledError(
+                f"UNSUPPORTED {self.spec.name} reads a source that is not shared in several places at once: "
+                "make a view of it first, or a shared source",
+                is_final=True,
+            )
+        record = read_record(self.files)
+        if record is None:
+            raise TypeError("a checkpoint is settled before its query starts")
+        if record.lines and record.lines != lines:
+            raise StalledError(
+                f"CHECKPOINT damaged: it reads {record.lines}, and the query of {self.spec.name} {lines}", is_final=True
+            )
+        if not record.lines:
+            write_record(self.files, with_lines(record, lines))
+
+    def ranges(self, batch: int) -> dict[str, tuple[int, int]]:
+        """What a batch reads of each split, as the view's commits name them. Raises StalledError."""
+        record = read_record(self.files)
+        entry = read_entry(self.files.read(f"offsets/{batch}"))
+        if record is None or len(record.lines) != len(entry.offsets):
+            raise StalledError("CHECKPOINT damaged: it does not tell whose its offsets are", is_final=True)
+        found: dict[str, tuple[int, int]] = {}
+        for reader in self.readers:
+            ends = offsets_of(entry, record.lines, reader.spec.fragment, reader.kind) or {}
+            if not ends.keys() <= reader.positions.keys():
+                raise StalledError(
+                    f"CHECKPOINT damaged: {reader.spec.fragment} reads {sorted(ends)[:8]}", is_final=True
+                )
+            for split, start in reader.positions.items():
+                found[commit_key(reader.source.id, split)] = (start, ends.get(split, start))
+        return found
+
+    def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """The batch is written: the next one begins where it ended."""
+        for reader in self.readers:
+            reader.positions = {split: ranges[commit_key(reader.source.id, split)][1] for split in reader.positions}
+
+    def take_turn(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
+        """Waits as long as the sources' rates ask for; False where it was ended meanwhile."""
+        for reader in self.readers:
+            of = [ranges[commit_key(reader.source.id, split)] for split in reader.positions]
+            if not reader.throttle.take(sum(end - start for start, end in of)):
+                return False
+        return True
+
+    def is_small(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
+        """Whether what a batch reads is few rows, so that the driver may hold what comes of them."""
+        few = sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
+        return few and len(self.spec.inputs) == 1
+
+    def require_same_incarnation(self) -> None:
+        """What was fetched came from the same life of each topic: an id never comes back once it is gone."""
+        for reader in self.readers:
+            if reader.watch is None:
+                continue
+            known = reader.incarnations
+            now = reader.watch.incarnations(tuple(known))
+            for topic, life in known.items():
+                if life is not None and now.get(topic) != life:
+                    reason = f"RECREATED {topic}: RESET SOURCE SPLITS {reader.source.name}"
+                    self.stall = StalledError(reason, is_final=True)
+                    raise self.stall
+
+    def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
+        """How many records of each source a batch could not decode; empty where that was counted already."""
+        if progress is None or progress.batchId <= self.counted:
+            return {}
+        self.counted = progress.batchId
+        observed = progress.observedMetrics
+        found = {r.source.name: observed.get(_errors_of(r.source.id)) for r in self.readers}
+        return {name: int(row[_ERRORS]) for name, row in found.items() if row is not None and row[_ERRORS]}
+
+    def end(self) -> None:
+        """Lets no batch wait any more."""
+        for reader in self.readers:
+            reader.throttle.end()
+
+    def close(self) -> None:
+        """Ends the connections to the upstreams."""
+        for reader in self.readers:
+            if reader.watch is not None:
+                reader.watch.close()
+
+
+def _require_readable(spec: ReaderSpec, states: Mapping[str, SplitState], upstream: Upstream) -> None:
+    if any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in spec.splits):
+        require_readable(spec.name, spec.splits, states, upstream)
+
+
+def _with_life(state: SplitState, cluster: str | None, incarnation: str | None) -> SplitState:
+    return replace(state, cluster=cluster, incarnation=incarnation)
+
+
+def _leaves(frame: DataFrame) -> list[Any]:
+    """The sources of a streaming query, in the order of its offset log's lines."""
+    query: Any = frame
+    leaves = query._jdf.queryExecution().analyzed().collectLeaves()
+    found = [leaves.apply(i) for i in range(leaves.size())]
+    # A reference to a WITH query is a leaf as well, and no source: what it stands for is among the leaves itself.
+    return [leaf for leaf in found if str(leaf.getClass().getSimpleName()).startswith("StreamingRelation")]
+
+
+def _leaf_id(leaf: Any) -> int | None:
+    """What tells a source from every other of the process, through all that a query does with it."""
+    output = leaf.output()
+    return int(output.apply(0).exprId().id()) if output.size() else None

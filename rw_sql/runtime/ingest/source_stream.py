@@ -1,0 +1,87 @@
+"""Opens what a source's reader reads from, beside what else its start takes: runs, fences and positions."""
+
+from __future__ import annotations
+
+from concurrent.futures import wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import FetchingConnector
+from rw_sql.runtime.support.background import prepare
+from rw_sql.syntax import canonical_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import Connector, RecordFetcher, SplitState
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.syntax.statements import CreateSource
+
+
+@dataclass(slots=True)
+class Opening:
+    """The stream of one run of a reader, and what fetches its small batches. Used by one thread.
+
+    ``session`` is the one that the reader's last run in this process had, and then this run's own; None before that.
+    """
+
+    context: Context
+    statement: CreateSource
+    kind: Connector
+    options: Mapping[str, str]
+    max_records: int
+    session: SparkSession | None = None
+    fetcher: RecordFetcher | None = field(init=False)
+    _begun: tuple[Mapping[str, SplitState], Future[DataFrame]] | None = None
+
+    def __post_init__(self) -> None:
+        self.fetcher = (
+            self.kind.fetcher(self.options, with_headers=self._has_headers)
+            if isinstance(self.kind, FetchingConnector)
+            else None
+        )
+
+    def begin(self, states: Mapping[str, SplitState]) -> None:
+        """Begins to open the stream at where the reader will probably start."""
+        if states and self.fetcher is not None:
+            self._begun = (states, prepare(lambda: self._open(states), "opening"))
+            prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
+
+    def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
+        """The stream from these positions on: the one that was begun, where it is from the same."""
+        if self._begun is not None and self._begun[0] == states:
+            # The classes of the connector are to be found from this thread too.
+            self.context.sessions.load(self.kind.spark_packages())
+            return self._begun[1].result()
+        return self._open(states)
+
+    def end(self) -> None:
+        """Waits for what was begun."""
+        if self._begun is not None:
+            wait([self._begun[1]])
+
+    def abandon(self) -> None:
+        """Lets go of everything."""
+        self.end()
+        if self.fetcher is not None:
+            self.fetcher.close()
+
+    @property
+    def _has_headers(self) -> bool:
+        return any(column.kind == "header" for column in self.statement.include)
+
+    def _open(self, states: Mapping[str, SplitState]) -> DataFrame:
+        sessions, packages = self.context.sessions, self.kind.spark_packages()
+        self.session = sessions.new(packages) if self.session is None else sessions.again(self.session, packages)
+        return self.kind.read_stream(
+            self.session,
+            self.options,
+            states,
+            max_records=self.max_records,
+            with_headers=self._has_headers,
+            columns={column.name: canonical_type(column.data_type) for column in self.statement.columns},
+        )

@@ -1,0 +1,42 @@
+"""Tells a restart for splits that were found from one that somebody asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.model.job_specs import IngestSpec, ViewSpec
+from rw_sql.plan.statements.move.undo import DISCOVERY
+
+if TYPE_CHECKING:
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.jobs.context import Context
+
+
+def was_discovered(context: Context, running: IngestSpec, wanted: JobSpec | None) -> bool:
+    """Whether a reader is only to take up splits that were found: it may end its batch first."""
+    if not isinstance(wanted, IngestSpec) or not only_adds_splits(running, wanted):
+        return False
+    operation = context.metastore.operation(wanted.since)
+    return operation is not None and operation.kind == DISCOVERY
+
+
+def only_adds_splits(running: IngestSpec, wanted: IngestSpec) -> bool:
+    """Whether a reader is to go on as it does, with more splits."""
+    is_more = set(running.splits) < set(wanted.splits)
+    return is_more and replace(wanted, splits=running.splits, since=running.since) == running
+
+
+def goes_on_with_more(before: JobSpec, wanted: JobSpec) -> bool:
+    """Whether a job is to go on as it does, with more splits: no reason to believe that what it fails of is mended."""
+    if isinstance(before, IngestSpec) and isinstance(wanted, IngestSpec):
+        return only_adds_splits(before, wanted)
+    if not isinstance(before, ViewSpec) or not isinstance(wanted, ViewSpec):
+        return False
+    if len(before.readers) != len(wanted.readers):
+        return False
+    readers = tuple(zip(before.readers, wanted.readers, strict=True))
+    is_more = all(set(old.splits) <= set(new.splits) for old, new in readers)
+    is_more = is_more and any(set(old.splits) < set(new.splits) for old, new in readers)
+    same = tuple(replace(new, splits=old.splits, since=old.since) for old, new in readers)
+    return is_more and replace(wanted, readers=same) == before

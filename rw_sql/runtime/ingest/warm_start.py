@@ -1,0 +1,115 @@
+"""The beginning of a run of a source's reader, before the run is claimed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import look_anew
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.definitions import connector_of, source_definition
+from rw_sql.model.job_specs import ingest_spec
+from rw_sql.plan.effects.discovery import OK, split_status
+from rw_sql.runtime.ingest.query import EarlyQuery, ReaderQuery
+from rw_sql.runtime.ingest.source_stream import Opening
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.jobs.rate_limit import pace_of
+from rw_sql.runtime.jobs.startable import require_splits
+from rw_sql.runtime.positions.shared import read_positions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rw_sql.connectors.base import SplitState, Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.model.job_specs import IngestSpec
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.jobs.rate_limit import Pace
+
+_GOOD_SECONDS = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Prepared:
+    """What a run needs, before anything of the source is written: what the catalog said, the upstream answered, where
+    the reader will probably begin, and the stream from there. ``early`` is its query, where that was started already.
+    """
+
+    context: Context
+    spec: IngestSpec
+    snapshot: Snapshot
+    source: SourceRecord
+    opening: Opening
+    pace: Pace
+    upstream: Upstream
+    begins: dict[str, SplitState]
+    at: float
+    early: EarlyQuery | None = None
+
+    @staticmethod
+    def of(context: Context, spec: IngestSpec, session: SparkSession | None = None) -> Prepared:
+        """Looks upstream, and opens the stream.
+
+        ``session`` is that of this process's last run of the reader, where that ended in order a short while ago.
+        Raises StalledError where the run cannot begin.
+        """
+        snapshot = context.metastore.snapshot()
+        source = snapshot.get(spec.source_id)
+        if not isinstance(source, SourceRecord) or ingest_spec(snapshot, source) != spec:
+            raise StalledError("the catalog has moved on")
+        statement = source_definition(spec.definition)
+        kind = connector(connector_of(statement) or "")
+        options = context.resolve(spec.options, snapshot)
+        pace = pace_of(options)
+        opening = Opening(context, statement, kind, options, max_records=pace.batch_records, session=session)
+        try:
+            states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+            begins = {split: states[split] for split in spec.splits if split in states}
+            if session is not None:  # what is tried again and again, while the upstream is away, opens nothing
+                opening.begin(begins)
+            # Before anything is written: while the upstream is away, each further try would leave a run and a fence.
+            upstream = look_anew(kind, options)
+            require_splits(spec.splits, upstream)
+            if session is None:
+                opening.begin(begins)
+        except BaseException:
+            opening.abandon()
+            raise
+        return Prepared(
+            context=context,
+            spec=spec,
+            snapshot=snapshot,
+            source=source,
+            opening=opening,
+            pace=pace,
+            upstream=upstream,
+            begins=begins,
+            at=time.monotonic(),
+        )
+
+    def holds(self, spec: IngestSpec) -> bool:
+        """Whether it is what would be found now: the catalog is the same, and the look a moment old."""
+        is_recent = time.monotonic() - self.at < _GOOD_SECONDS
+        return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch
+
+    def query(self, run: int) -> ReaderQuery:
+        """What the query of this run is started with."""
+        return ReaderQuery(context=self.context, spec=self.spec, kind=self.opening.kind, pace=self.pace, run=run)
+
+    def start_early(self, run: int) -> None:
+        """Starts the query for the run that is probably next, where it is known well enough what that would read."""
+        known = self.upstream.splits
+        if self.opening.fetcher is None or len(self.begins) < len(self.spec.splits):
+            return
+        if all(split_status(state, known.get(split)) == OK for split, state in self.begins.items()):
+            self.early = EarlyQuery.start(self.query(run), self.opening.stream(self.begins), self.begins)
+
+    def abandon(self) -> None:
+        """Lets go of everything."""
+        try:
+            if self.early is not None:
+                self.early.abandon()
+        finally:
+            self.opening.abandon()

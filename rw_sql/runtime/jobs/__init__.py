@@ -1,0 +1,6 @@
+"""What all jobs share: the attached warehouse (``context``), the lease, inputs, rate limits, paths of tables.
+
+
+Imports: ``delta``, ``decoding``, ``spark``, ``support``. Imported by: every room above.
+Begin with ``context`` and ``job``.
+"""

@@ -1,0 +1,101 @@
+"""What every part of the runtime shares: the warehouse, its metastore, Spark, and who this process is."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.support.private_files import SecretText, private_file
+from rw_sql.errors import UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore.records import SecretRecord
+from rw_sql.metastore.table import create_table
+from rw_sql.model.definitions import definition_of
+from rw_sql.model.options import source_options
+from rw_sql.runtime.decoding.decoder import BUCKET, log_schema, log_statistics
+from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.delta.job_output import STATISTICS, TABLE_SETTINGS
+from rw_sql.runtime.jobs.applied_epoch import Applied
+from rw_sql.runtime.jobs.lease import is_owned, now_ms
+from rw_sql.runtime.support.secrets import read_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore import Metastore, Snapshot
+    from rw_sql.metastore.facts import Lease
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.model.options import PlannedOptions, SecretReference
+    from rw_sql.runtime.observe.metrics import Metrics
+    from rw_sql.runtime.spark.sessions import SparkSessions
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One attached warehouse in this process. ``owner`` is this process's name in the lease.
+
+    ``owning`` is set while this process runs the jobs, and ``applied`` is what they have come to then.
+    """
+
+    warehouse: Warehouse
+    metastore: Metastore
+    sessions: SparkSessions
+    owner: str
+    applied: Applied = field(default_factory=Applied)
+    owning: threading.Event = field(default_factory=threading.Event)
+    made: dict[str, Metrics] = field(default_factory=dict, repr=False, compare=False)
+
+    def has_owner(self, lease: Lease | None = None) -> bool:
+        """Whether a process runs the jobs: this one, or the one that holds the lease (read anew where None).
+
+        The owner's own process knows it without its heartbeat, which may be late.
+        """
+        if self.owning.is_set():
+            return True
+        return is_owned(lease if lease is not None else self.metastore.runtime.lease(), now_ms=now_ms())
+
+    def metrics(self) -> Metrics:
+        """The warehouse's figures."""
+        from rw_sql.runtime.observe.metrics import Metrics
+
+        found = self.made.get("metrics")
+        return found if found is not None else self.made.setdefault("metrics", Metrics(self))
+
+    def resolve(
+        self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()
+    ) -> dict[str, str]:
+        """The options with secrets in the place of their references. Raises SqlError where one cannot be read."""
+        altered = {secret.id: secret for secret in candidates}
+        return {key: self._value(value, snapshot, altered) for key, value in options}
+
+    def _value(self, value: str | SecretReference, snapshot: Snapshot, altered: Mapping[int, SecretRecord]) -> str:
+        if isinstance(value, str):
+            return value
+        secret = altered.get(value.id) or snapshot.get(value.id)
+        if not isinstance(secret, SecretRecord):
+            raise SqlError(UNDEFINED_OBJECT, f'secret "{value.name}" does not exist', hint="SHOW SECRETS lists all")
+        text = read_secret(secret)
+        return str(private_file(text)) if value.is_file else SecretText(text)
+
+    def options_of(self, source: SourceRecord, snapshot: Snapshot) -> dict[str, str]:
+        """A source's resolved options."""
+        return self.resolve(source_options(snapshot, source), snapshot)
+
+    def log_path(self, source: SourceRecord) -> str:
+        """The Delta table of a source's log."""
+        return self.warehouse.data(source.id, source.generation)
+
+    def ensure_log(self, source: SourceRecord) -> None:
+        """Makes a source's log if it is not there yet; any process may."""
+        from deltalake import Schema
+
+        # Not whether its folder is there: a process that died while making it may have left one without a commit.
+        if latest_version(self.warehouse, self.log_path(source)) >= 0:
+            return
+        create_table(
+            self.log_path(source),
+            Schema.from_json(log_schema(definition_of(source)).json()),
+            {**TABLE_SETTINGS, STATISTICS: ",".join(log_statistics(definition_of(source)))},
+            partition_by=[BUCKET],
+        )

@@ -1,0 +1,161 @@
+"""What a view or sink reads, as streams."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.delta.versions import table_at
+from rw_sql.model.backfill_ranges import History
+from rw_sql.runtime.delta.job_output import CHANGE_FEED
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.sinks.batches import CHANGE, VERSION
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.query.signed_aggregates import SIGN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.model.backfill_ranges import SplitHistory
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.model.view_inputs import ViewInput
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+BATCH_BYTES = "256m"
+"""About how much of its inputs one batch reads."""
+
+UNLIMITED = f"{2**40}b"
+"""What a batch may read that must hold all there is."""
+
+WAITING = "WAITING"
+"""The first word of the reason of a job whose input has not been made yet."""
+
+_INPUT_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+
+
+def path_of(warehouse: Warehouse, given: ViewInput) -> str:
+    """Where the table of an input lies."""
+    return given.path or warehouse.data(given.id, given.generation)
+
+
+def require_input(context: Context, given: ViewInput) -> DeltaTable:
+    """The input's table, once its job has made it as its readers need it. Raises StalledError after a while."""
+    path = path_of(context.warehouse, given)
+    deadline = time.monotonic() + _INPUT_SECONDS
+    while True:
+        try:
+            table = DeltaTable(path)
+        except TableNotFoundError:
+            table = None
+        if table is not None and (not given.is_changing or table.metadata().configuration.get(CHANGE_FEED) == "true"):
+            return table
+        if time.monotonic() > deadline:
+            raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} runs")
+        time.sleep(_LOOK_SECONDS)
+
+
+def require_columns(context: Context, given: ViewInput) -> None:
+    """Raises StalledError where a log or table lacks columns that were added to it: its job adds them first."""
+    known = {column.name for column in DeltaTable(path_of(context.warehouse, given)).schema().fields}
+    if not known.issuperset(given.stored):
+        raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} has added columns")
+
+
+def as_in_files(frame: DataFrame, spec: ViewSpec) -> DataFrame:
+    """The rows of a table's query with its columns as the table's files call them."""
+    stored = dict(spec.stored_names)
+    if not stored:
+        return frame
+    return frame.select(*(f.col(quoted_for_spark(name)).alias(stored.get(name, name)) for name in frame.columns))
+
+
+_MOST_IN_FILTER = 40
+
+
+def input_frame(
+    context: Context,
+    spark: SparkSession,
+    given: ViewInput,
+    batch_bytes: str = BATCH_BYTES,
+    *,
+    table: str | None = None,
+) -> DataFrame:
+    """The stream of one input: a source's good rows, or those appended to a view. ``table`` is read in its place."""
+    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes)
+    if not given.path:
+        # Of a log only what its retention drops is ever deleted.
+        reader = reader.option("ignoreDeletes", "true")
+    frame = reader.load(table or path_of(context.warehouse, given))
+    if given.kind == "source":
+        frame = frame.where("_rw_error IS NULL")
+        if given.history and table is None:
+            frame = _live_rows(spark, frame, History.from_text(given.history).guarded)
+    if given.kind in ("source", "table"):
+        frame = frame.selectExpr(*given.selected)
+    return frame if given.watermark is None else frame.withWatermark(*given.watermark)
+
+
+def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistory, ...]) -> DataFrame:
+    """The rows that are a view's own after its history: see :class:`rw_sql.model.backfill_ranges.SplitHistory`."""
+    if not guarded:
+        return frame
+    if len(guarded) <= _MOST_IN_FILTER:
+        for split in guarded:
+            frame = frame.where(
+                (f.col("_rw_split") != split.split)
+                | (f.col("_rw_since") > split.since)
+                | ((f.col("_rw_since") == split.since) & (f.col("_rw_offset") >= split.start))
+            )
+        return frame
+    listed = f.broadcast(
+        spark.createDataFrame(
+            [(split.split, split.since, split.start) for split in guarded], "g_split string, g_since long, g_start long"
+        )
+    )
+    joined = frame.join(listed, f.col("_rw_split") == f.col("g_split"), "left")
+    return joined.where(
+        f.col("g_split").isNull()
+        | (f.col("_rw_since") > f.col("g_since"))
+        | ((f.col("_rw_since") == f.col("g_since")) & (f.col("_rw_offset") >= f.col("g_start")))
+    ).drop("g_split", "g_since", "g_start")
+
+
+def feed_frame(context: Context, spark: SparkSession, given: ViewInput, batch_bytes: str = BATCH_BYTES) -> DataFrame:
+    """The stream of a view's changes: its rows as they were and as they are now, with CHANGE and VERSION."""
+    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("readChangeFeed", "true")
+    frame = reader.load(path_of(context.warehouse, given))
+    return frame.selectExpr(*given.selection((*given.columns, *_hidden(given))), CHANGE, VERSION)
+
+
+def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
+    """The stream of a view's changes as queries see its rows, each with its SIGN."""
+    comes = f"CAST(CASE WHEN {CHANGE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS BIGINT) AS {SIGN}"
+    return feed_frame(context, spark, given).selectExpr(*_quoted(given.columns), comes)
+
+
+def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
+    """The stream of rows that came to an input or left it, as queries see them."""
+    if not given.is_changing:
+        return input_frame(context, spark, given)
+    return feed_frame(context, spark, given).select(*_quoted(given.columns))
+
+
+def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
+    """The rows of an input at a version, as queries see them."""
+    return table_at(spark, path_of(context.warehouse, given), version).selectExpr(*given.selected)
+
+
+def _hidden(given: ViewInput) -> tuple[str, ...]:
+    return tuple(key for key in given.keys if key not in given.columns)
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [f"`{name}`" for name in names]

@@ -1,0 +1,209 @@
+"""A running job: one start of a streaming query, from its run number to its stop."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from rw_sql.model.job_specs import JobSpec
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 1.0
+"""How long a stop waits for the running batch before it cancels it; a cancelled batch leaves nothing."""
+
+
+class StalledError(Exception):
+    """A job cannot run now, for a reason that an operator can read and act on.
+
+    ``is_final`` says that trying again changes nothing until a statement does, ``is_lasting`` that it changes nothing
+    until somebody acts, here or elsewhere: it is tried again, as seldom as any job.
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_final = is_final
+        self.is_lasting = is_lasting
+
+    @property
+    def failure(self) -> Failure:
+        """What it says of the job that it ends."""
+        return Failure(reason=self.reason, is_final=self.is_final, is_lasting=self.is_lasting)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a job ended by itself. ``is_final``: it is not tried again until a statement changes something.
+
+    ``is_lasting``: it is tried again, but not soon.
+    """
+
+    reason: str
+    is_final: bool = False
+    is_lasting: bool = False
+
+
+class Job(Protocol):
+    """One start of a job."""
+
+    @property
+    def spec(self) -> JobSpec:
+        """What it was started for."""
+        ...
+
+    @property
+    def run(self) -> int:
+        """Its run number."""
+        ...
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether its first batch is under way: none has ended well yet."""
+        ...
+
+    def failure(self) -> Failure | None:
+        """Why it ended by itself; None while it runs."""
+        ...
+
+    def stop(self) -> None:
+        """Ends it; returns when nothing of it runs any more in this process."""
+        ...
+
+
+class BrokenOffError(Exception):
+    """A batch ended because its query was being stopped, whatever it died of.
+
+    Spark takes an error of Python for an interrupted one by the words of Py4J in it, and looks for them in the whole
+    traceback with a pattern (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on a long one. So
+    this is short and says just these words.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling a batch: java.lang.InterruptedException"
+        )
+
+
+class BatchGate:
+    """Knows whether a batch is being written, so that a stop can wait for it a moment."""
+
+    def __init__(self) -> None:
+        self._idle = threading.Event()
+        self._idle.set()
+        self._has_ended = False
+        self._is_stopping = False
+        self.stall: StalledError | None = None
+        """Why a batch refused to go on, where one did."""
+        self._busy_since: float | None = None
+
+    def close(self) -> None:
+        """Says that the query is being stopped: what its batch dies of from now on is not its failure."""
+        self._is_stopping = True
+
+    def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop."""
+
+        def guarded(frame: DataFrame, batch: int) -> None:
+            self._busy_since = time.monotonic()
+            try:
+                write(frame, batch)
+            except Exception as error:
+                if not self._is_stopping:
+                    if isinstance(error, StalledError):
+                        self.stall = error
+                    raise
+                logger.debug("batch %d was broken off", batch, exc_info=True)
+            else:
+                return
+            finally:
+                self._busy_since = None
+            # Outside of the handler: what it died of must not be in the traceback.
+            raise BrokenOffError
+
+        return guarded
+
+    def __enter__(self) -> None:
+        self._idle.clear()
+
+    def __exit__(self, error: type[BaseException] | None = None, *_: object) -> None:
+        self._has_ended = self._has_ended or error is None
+        self._idle.set()
+
+    @property
+    def is_in_first(self) -> bool:
+        """Whether a batch is being written, and none has been to its end."""
+        return not self._has_ended and not self._idle.is_set()
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the batch under way has taken so far; 0 where none is."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Waits until no batch is being written; False if one still is."""
+        return self._idle.wait(seconds)
+
+
+def stop_query(query: StreamingQuery, gate: BatchGate) -> None:
+    """Stops a query: the running batch has GRACE_SECONDS to end, then it is cancelled."""
+    gate.wait_idle(GRACE_SECONDS)
+    gate.close()
+    query.stop()
+
+
+def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Failure | None:
+    """Why a query ended; None while it is active. ``stall`` is what its batch said, if it said anything."""
+    if query is None:
+        return Failure(reason="it was never started")
+    if query.isActive:
+        return None
+    if stall is not None:
+        return stall.failure
+    java: Any = query
+    thrown = java._jsq.exception()
+    return Failure(reason=_innermost(thrown.get()) if thrown.isDefined() else "the query ended without an error")
+
+
+def _innermost(thrown: Any) -> str:
+    """What the innermost of an exception's causes says; those around it say that a query failed."""
+    said = ""
+    while thrown is not None:
+        said = thrown.getMessage() or said
+        thrown = thrown.getCause()
+    return cause_line(said)
+
+
+_CLASS = re.compile(r"(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?:: |$))")
+_AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+
+
+def cause_line(text: str) -> str:
+    """The innermost cause that a message of the JVM or of a Python traceback in it names, in one line."""
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    if causes:
+        found = causes[-1]
+    elif "Traceback (most recent call last)" in text:
+        found = _raised(text.splitlines())
+    else:
+        said = (line for line in lines if line and not line.startswith(("at ", "===")))
+        found = next(said, text)
+    return _AROUND.sub("", _CLASS.sub("", found, count=1)).removesuffix(" SQLSTATE: XXKST")[:500]
+
+
+def _raised(lines: list[str]) -> str:
+    """The line after the last frame of a traceback: the exception and what it says."""
+    last = max((at for at, line in enumerate(lines) if line.startswith("  File ")), default=-1)
+    return next((line for line in lines[last + 1 :] if line and not line.startswith(" ")), lines[-1])

@@ -1,0 +1,62 @@
+"""What the jobs' owner said of each job, as far as it still holds, and what of it shows that a job moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.facts import JobStatus
+from rw_sql.model.job_specs import desired_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.jobs.context import Context
+
+STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
+
+
+def present_statuses(context: Context) -> dict[str, JobStatus]:
+    """The status of each job by its name. Of an owner that is gone nothing runs, whatever it said last."""
+    facts = context.metastore.runtime
+    statuses = dict(facts.job_statuses())
+    if context.has_owner(facts.lease()):
+        return statuses
+    return {job: replace(status, state=STOPPED, run=None) for job, status in statuses.items()}
+
+
+def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int) -> list[JobStatus]:
+    """What a new owner has to say of jobs that the former one left without a word: it has them all to start."""
+    wanted = desired_jobs(snapshot)
+    return [
+        replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
+        for status in statuses
+        if status.state != STOPPED
+    ]
+
+
+def with_unreported(statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
+    """These statuses, and STARTING for each job that the catalog wants and of which there is none."""
+    missing = {job: spec.object_id for job, spec in desired_jobs(snapshot).items() if job not in statuses}
+    return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in missing.items()}}
+
+
+def run_mark(status: JobStatus | None) -> object:
+    """What changes of a status while its job makes progress; a job that stalls makes none, however often it is tried.
+
+    The owner renews the status of a job whose batch takes long as long as Spark gets on with it.
+    """
+    if status is None or status.state == STALLED:
+        return None
+    return status.state, status.run, status.updated_ms
+
+
+def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
+    """How far the owner is with these jobs (all where there are none): marks and signs of life for a StallTimeout."""
+    facts = context.metastore.runtime
+    lease, statuses = facts.lease(), facts.job_statuses()
+    marks: dict[str, object] = {job: run_mark(statuses.get(job)) for job in jobs or statuses}
+    if lease is None:
+        return marks, {}
+    return {**marks, "the jobs' owner": lease.applied_epoch}, {"heartbeat": (lease.owner, lease.heartbeat_ms)}

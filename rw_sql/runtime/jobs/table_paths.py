@@ -1,0 +1,126 @@
+"""Where the rows of objects lie, and what Spark knows of tables that are the user's own."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from rw_sql.metastore.records import DeltaTableRecord
+from rw_sql.plan.queries.delta_inputs import feed_property
+from rw_sql.plan.requests.tables import TableLook
+from rw_sql.runtime.delta.delta_log import commits
+from rw_sql.runtime.delta.job_output import CHANGE_FEED
+from rw_sql.runtime.jobs.job import Failure
+from rw_sql.runtime.spark.sessions import plain_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.model.view_inputs import ViewInput
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.spark.sessions import SparkSessions
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+def table_path(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> str:
+    """The Delta table of an object of the catalog: a log, the rows of a table or view, or one of the user's own."""
+    record = snapshot.get(object_id)
+    if isinstance(record, DeltaTableRecord):
+        return record.path
+    return warehouse.data(object_id, getattr(record, "generation", 1))
+
+
+def look_at_table(sessions: SparkSessions, name: str) -> TableLook:
+    """A look at a table by its name in Spark's SQL; empty where there is none, or it is no Delta table."""
+    from pyspark.errors import PySparkException
+
+    try:
+        described = plain_sql(sessions.spark, f"DESCRIBE DETAIL {name}")
+        (detail,) = described.select("format", "location", "properties").collect()
+        if detail.format != "delta":
+            return TableLook()
+        frame = sessions.new().read.format("delta").load(detail.location)
+    except PySparkException:
+        return TableLook()
+    return TableLook(
+        path=detail.location.removeprefix("file:"),
+        schema=frame.schema.json(),
+        has_change_feed=detail.properties.get(CHANGE_FEED) == "true",
+    )
+
+
+_CHANGED = (
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+    "DELTA_SOURCE_IGNORE_DELETE",
+    "Detected deleted data",
+    "Detected a data",
+)
+"""What Delta says where a stream of appended rows meets a commit that updates or deletes some."""
+
+
+_GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")
+"""The name of a file of rows that a reader did not find, whatever the file system says of it."""
+
+_MOST_COMMITS = 1_000
+"""How many versions back the commit that wrote such a file is searched for."""
+
+
+def with_way_out(
+    context: Context,
+    inputs: Sequence[ViewInput],
+    failure: Failure | None,
+    again: str,
+    *,
+    name: str,
+    rebuild: str = "",
+) -> Failure | None:
+    """A failure of the reader ``name`` with what to type, where a table of the user's own went away under it.
+
+    By an update or delete of which it does not know, since it reads only appended rows, or by VACUUM.
+
+    ``again`` are the statements that make the reader anew, ``rebuild`` those that do so from the rows that are there.
+    """
+    if failure is None:
+        return failure
+    snapshot = context.metastore.snapshot()
+    if "NotFound" in failure.reason or "NOT_FOUND" in failure.reason or "does not exist" in failure.reason:
+        own = [record for given in inputs if isinstance(record := snapshot.get(given.id), DeltaTableRecord)]
+        vacuumed = _vacuumed(context, own, failure.reason)
+        if vacuumed is None:
+            return failure
+        table, version = vacuumed
+        reason = f"EXPIRED {table}: VACUUM removed rows of version {version} that {name} has not read yet"
+        return Failure(reason=f"{reason}: {rebuild or again}", is_final=True)
+    if not any(mark in failure.reason for mark in _CHANGED):
+        return failure
+    tables = (snapshot.get(given.id) for given in inputs if not given.has_feed)
+    written = next((table.written for table in tables if isinstance(table, DeltaTableRecord)), None)
+    if written is None:
+        return failure
+    return Failure(
+        reason=f"CHANGED {written}: rows of it were updated or deleted, which only its change data feed tells: "
+        f"{feed_property(written)}; {again}",
+        is_final=True,
+    )
+
+
+def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str) -> tuple[str, int] | None:
+    """The table, as its statements write it, and its version, whose file a failure says is not there; None for others.
+
+    A version that was cleaned away as well counts as the oldest that is there.
+    """
+    files = {unquote(name) for name in _GONE.findall(reason)}
+    for table in tables if files else ():
+        oldest = -1
+        for version, actions in islice(commits(context.warehouse, table.path), _MOST_COMMITS):
+            oldest = version
+            for action in actions:
+                wrote = action.get("add") or action.get("cdc")
+                if wrote is not None and unquote(wrote["path"]).rpartition("/")[2] in files:
+                    return table.written, version
+        if oldest >= 0 and table.path.rstrip("/") in reason:
+            return table.written, oldest
+    return None

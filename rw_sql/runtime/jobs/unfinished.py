@@ -1,0 +1,64 @@
+"""Which views are still on their way through their history, and which tables are refreshed, as any process may ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.facts import BackfillProgress
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
+from rw_sql.model.backfill_ranges import History
+from rw_sql.model.job_specs import view_job
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Metastore, Snapshot
+
+WAITING = "waiting to start"
+
+
+def unfinished_backfills(metastore: Metastore, snapshot: Snapshot) -> dict[str, BackfillProgress]:
+    """The views that have a history and are not live yet, and the tables that are not idle, by their jobs."""
+    views = [view for view in snapshot.kept if isinstance(view, MaterializedViewRecord) and view.histories]
+    refreshes = [record for record in snapshot.all("refresh") if record.status != IDLE]
+    if not views and not refreshes:
+        return {}
+    told = metastore.runtime.backfills()
+    found = {_job(record): _of_refresh(record, told.get(_job(record))) for record in refreshes}
+    for view in views:
+        job = view_job(view.id)
+        progress = told.get(job)
+        if progress is None or progress.generation != view.generation:
+            of_all = sum(History.from_text(text).offsets for text in view.histories)
+            found[job] = BackfillProgress(
+                job=job,
+                object_id=view.id,
+                generation=view.generation,
+                phase=WAITING,
+                done=0,
+                total=of_all,
+                started_ms=view.created_at_ms,
+                updated_ms=view.created_at_ms,
+            )
+        elif not progress.is_over:
+            found[job] = progress
+    return found
+
+
+def _job(record: RefreshRecord) -> str:
+    return view_job(record.table_id)
+
+
+def _of_refresh(record: RefreshRecord, told: BackfillProgress | None) -> BackfillProgress:
+    """What the table's job said of this refresh, or that it has not begun it yet."""
+    if told is not None and not told.is_over and told.started_ms >= (record.triggered_ms or 0):
+        return told
+    return BackfillProgress(
+        job=_job(record),
+        object_id=record.table_id,
+        generation=record.refresh,
+        phase=WAITING,
+        done=0,
+        total=0,
+        started_ms=record.triggered_ms or 0,
+        updated_ms=record.triggered_ms or 0,
+    )

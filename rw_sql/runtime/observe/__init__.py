@@ -1,0 +1,6 @@
+"""What an operator sees of running jobs: lags, metrics, FLUSH and WAIT.
+
+
+Imports: ``direct``, ``positions``, ``jobs``, ``delta`` and below. Imported by: ``control``, ``session``.
+Begin with ``metrics`` (every figure with its meaning) or ``lag``.
+"""

@@ -1,0 +1,399 @@
+"""FLUSH: waits until every record there was at the call is in the logs, and these in the running views and sinks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import NOT_APPLIED_YET, SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.model.job_specs import holds_of, is_view_held, named_splits, sink_job, view_job
+from rw_sql.model.rates import is_throttled, throttled_reason
+from rw_sql.plan.effects.discovery import OK, identity_status
+from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.direct.positions import read_fragment_positions
+from rw_sql.runtime.jobs.inputs import WAITING
+from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.jobs.startable import DISCOVERING
+from rw_sql.runtime.jobs.statuses import present_statuses, run_mark
+from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.observe.lag import rows_behind
+from rw_sql.runtime.positions.high_water import Ends
+from rw_sql.runtime.positions.progress import committed_versions, newest_planned
+from rw_sql.runtime.positions.shared import read_positions
+from rw_sql.runtime.support.stall_timeout import StallTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import JobStatus
+    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.runtime.jobs.context import Context
+
+_LOOK_SECONDS = 0.05
+_ASK_SECONDS = 2.0
+_MARK_SECONDS = 0.5
+_GRACE_MS = 5_000
+"""A job that began to stall only now is waited for so long: most of them are back at their first or second try."""
+
+_SOUND_MS = 30_000
+"""A job that has run for so long is back: it may have been one batch, slow to fail, for less."""
+
+_DROPPED = "dropped meanwhile"
+_HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
+_PAUSED = "paused, not waited for"
+_STALLED = "stalled, not waited for: "
+_AWAY = "not waited for: "
+_ENDLESS = "its rows are made as they are read: there is no end to read to"
+
+
+def flush(
+    context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
+) -> tuple[ObjectChange, ...]:
+    """Waits; paused and stalled jobs are named, not waited for.
+
+    What reads a stalled one, or one whose upstream is away, has all but what that lacks. Raises SqlError
+    NOT_APPLIED_YET once nothing that is waited for has moved for ``timeout`` seconds. A job counts as stalled when that
+    began some seconds ago, tries between that failed again included.
+
+    ``discover_now`` asks the owner in this process to take up a source's new splits; one elsewhere does so by itself.
+    """
+    limit = StallTimeout(timeout)
+    snapshot = context.metastore.snapshot()
+    answers: list[ObjectChange] = []
+    behind: dict[int, str] = {}
+    for source in snapshot.all("source"):
+        if snapshot.readers_of(source.id):
+            answers.append(_flush_source(context, source.id, limit, discover_now))
+            is_passed_over = answers[-1].detail.startswith((_STALLED, _AWAY)) and not is_throttled(source)
+            if source.is_shared and is_passed_over:
+                behind[source.id] = source.name
+    unfinished = unfinished_backfills(context.metastore, snapshot)
+    for view in snapshot.kept:
+        if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
+            answers.append(ObjectChange(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
+            continue
+        checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
+        answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit)
+        answers.append(_of_what_came(view, answer, behind))
+    for sink in snapshot.all("sink"):
+        if sink.is_paused:
+            answers.append(ObjectChange(object=sink.name, change="NOTICE", detail=_PAUSED))
+            continue
+        checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
+        answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit)
+        answers.append(_of_what_came(sink, answer, behind))
+    return tuple(answers) or (ObjectChange(object="", change="NOTHING", detail="no view reads any source"),)
+
+
+def _of_what_came(
+    reader: MaterializedViewRecord | SinkRecord, answer: ObjectChange, behind: dict[int, str]
+) -> ObjectChange:
+    """An answer that also says of which of its inputs a reader has not all, since their jobs are stalled.
+
+    ``behind`` are the objects that lack something, each with the name of the job's object that is to blame.
+    """
+    to_blame = ", ".join(dict.fromkeys(behind[id_] for id_ in reader.inputs if id_ in behind))
+    if answer.detail.startswith(_STALLED):
+        behind[reader.id] = reader.name
+    elif to_blame:
+        behind[reader.id] = to_blame
+        if answer.change == "FLUSHED":
+            return replace(answer, detail=f"but for what {to_blame} lacks")
+    return answer
+
+
+class _Waiting(Protocol):
+    """What FLUSH waits for, one after the other."""
+
+    def is_over(self) -> bool:
+        """Whether it need not be waited for any more."""
+        ...
+
+    def marks(self) -> dict[str, object]:
+        """What changes while it is on its way there."""
+        ...
+
+    def left(self) -> str:
+        """How far it has come, for the message of a FLUSH that gives up."""
+        ...
+
+
+def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
+    limit.begin()
+    marked_at = time.monotonic()
+    while not waiting.is_over():
+        context.sessions.require_alive()
+        # Marks cost some reads: while all goes well nobody looks at them.
+        if time.monotonic() - marked_at >= min(_MARK_SECONDS, limit.seconds / 2):
+            limit.note(waiting.marks())
+            marked_at = time.monotonic()
+            if limit.is_over:
+                raise SqlError(
+                    NOT_APPLIED_YET,
+                    f"FLUSH gave up: {limit.told}: {waiting.left()}",
+                    hint=f"wait longer: SET statement_timeout = '{limit.longer}'; FLUSH; "
+                    "SHOW JOBS tells what each job does",
+                )
+        time.sleep(_LOOK_SECONDS)
+
+
+def _state(context: Context, jobs: Iterable[str]) -> str:
+    """The states of jobs, in brackets."""
+    statuses = present_statuses(context)
+    told = dict.fromkeys(
+        f"{status.state}: {status.reason}" if status.reason else status.state
+        for job in jobs
+        if (status := statuses.get(job)) is not None
+    )
+    unknown = "its job has not started yet" if context.has_owner() else "no process runs the jobs of this warehouse yet"
+    return f"({'; '.join(told) or unknown})"
+
+
+def _behind(number: int | None, what: str) -> str:
+    if number is None:
+        return "has not read all of its inputs"
+    return f"is {number} {what if number == 1 else f'{what}s'} behind"
+
+
+class Patience:
+    """How long FLUSH waits for jobs that stall."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+
+    def stalled(self, context: Context, job: str) -> JobStatus | None:
+        """What a job says that is passed over; None of one that is waited for."""
+        status = present_statuses(context).get(job)
+        return status if status is not None and self.is_over(status, now_ms()) else None
+
+    def is_over(self, status: JobStatus, at_ms: int) -> bool:
+        """Whether the job that has this status now is passed over.
+
+        It is, when it stalls and did so some seconds ago: another try that failed is no new beginning. What waits for
+        something that is being made is waited for, and did not stall.
+        """
+        if status.state == "STALLED":
+            if (status.reason or "").startswith((WAITING, DISCOVERING)):
+                self._since.pop(status.job, None)
+                return False
+            return at_ms - self._since.setdefault(status.job, status.updated_ms) >= _GRACE_MS
+        if at_ms - status.updated_ms >= _SOUND_MS:
+            self._since.pop(status.job, None)
+        return False
+
+
+def _flush_source(
+    context: Context, source_id: int, limit: StallTimeout, discover_now: Callable[[int], None] | None
+) -> ObjectChange:
+    snapshot = context.metastore.snapshot()
+    source = snapshot.get(source_id)
+    if not isinstance(source, SourceRecord):
+        return ObjectChange(object=f"source {source_id}", change="NOTICE", detail=_DROPPED)
+    if holds_of(snapshot, source_id):
+        return ObjectChange(object=source.name, change="NOTICE", detail=_PAUSED)
+    if is_throttled(source):
+        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
+    upstream = connector(source.connector).look(context.options_of(source, snapshot))
+    if not upstream.is_reachable:
+        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")
+    if upstream.missing:
+        missing = ", ".join(f'"{topic}"' for topic in upstream.missing)
+        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
+    arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
+    _wait(context, arrival, limit)
+    if arrival.notice is not None:
+        return ObjectChange(object=source.name, change="NOTICE", detail=arrival.notice)
+    return ObjectChange(object=source.name, change="FLUSHED", detail=read_to(arrival.ends))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Arrival:
+    """Whether a source has read what an earlier look at its upstream showed, by the catalog as it is when asked.
+
+    ``notice`` says why that is not waited for any more.
+    """
+
+    context: Context
+    source_id: int
+    upstream: Upstream
+    discover_now: Callable[[int], None] | None
+    patience: Patience = field(default_factory=Patience)
+    notice: str | None = None
+    asked_at: float = float("-inf")
+
+    @property
+    def ends(self) -> dict[str, int]:
+        return {name: split.end for name, split in self.upstream.splits.items() if not split.is_endless}
+
+    def is_over(self) -> bool:
+        context, snapshot = self.context, self.context.metastore.snapshot()
+        source = snapshot.get(self.source_id)
+        if not isinstance(source, SourceRecord):
+            self.notice = _DROPPED
+            return True
+        if holds_of(snapshot, source.id):
+            self.notice = _PAUSED
+            return True
+        if is_throttled(source):
+            self.notice = f"{_AWAY}{throttled_reason(source)}"
+            return True
+        stalls: dict[str, None] = {}
+        for reader in readers_of(snapshot, source):
+            if self._has_reader_arrived(snapshot, reader):
+                continue
+            status = self.patience.stalled(context, reader.job)
+            if status is None:
+                return False
+            stalls[status.reason or ""] = None
+        if stalls:
+            self.notice = f"{_STALLED}{'; '.join(stalls)}"
+        return True
+
+    def _readers(self) -> tuple[Snapshot, tuple[Reader, ...]]:
+        snapshot = self.context.metastore.snapshot()
+        source = snapshot.get(self.source_id)
+        return snapshot, tuple(readers_of(snapshot, source)) if isinstance(source, SourceRecord) else ()
+
+    def marks(self) -> dict[str, object]:
+        """How far each reader is on its way to the ends, and what its job does."""
+        snapshot, readers = self._readers()
+        statuses = present_statuses(self.context)
+        return {
+            f'source "{reader.source.name}"' + (f" of {reader.job}" if reader.view is not None else ""): (
+                self._missing(snapshot, reader),
+                run_mark(statuses.get(reader.job)),
+            )
+            for reader in readers
+        }
+
+    def left(self) -> str:
+        """How many records are missing, and what its jobs do."""
+        snapshot, readers = self._readers()
+        missing = max((self._missing(snapshot, reader) for reader in readers), default=0)
+        name = readers[0].source.name if readers else str(self.source_id)
+        said = _behind(missing, "record") if self.ends else "did not start"
+        return f'source "{name}" {said} {_state(self.context, (reader.job for reader in readers))}'
+
+    def _missing(self, snapshot: Snapshot, reader: Reader) -> int:
+        """The records up to the ends that a reader has not read; all of a split's where it does not have that."""
+        states = self._states(snapshot, reader)
+        missing = 0
+        for split, seen in self.upstream.splits.items():
+            state = states.get(split)
+            if not seen.is_endless:
+                stands = state.offset if state is not None and identity_status(state, seen) == OK else seen.start
+                missing += max(0, seen.end - stands)
+        return missing
+
+    def _states(self, snapshot: Snapshot, reader: Reader) -> Mapping[str, SplitState]:
+        context, source = self.context, reader.source
+        if source.is_shared:
+            return read_positions(context.warehouse, context.metastore, snapshot, source).states
+        return read_fragment_positions(context.warehouse, snapshot, source, reader.fragment).states
+
+    def _has_reader_arrived(self, snapshot: Snapshot, reader: Reader) -> bool:
+        source = reader.source
+        wanted = named_splits(snapshot, source, self.upstream.splits)
+        assigned = snapshot.splits(reader.fragment)
+        if any(split not in assigned for split in wanted):
+            self._discover()
+            return False
+        states = self._states(snapshot, reader)
+        return all(self._has_arrived(states.get(split), self.upstream.splits[split]) for split in wanted)
+
+    def _has_arrived(self, state: SplitState | None, seen: UpstreamSplit) -> bool:
+        if state is None or identity_status(state, seen) != OK:
+            return False
+        return seen.is_endless or state.offset >= seen.end
+
+    def _discover(self) -> None:
+        now = time.monotonic()
+        if self.discover_now is not None and now - self.asked_at >= _ASK_SECONDS:
+            self.asked_at = now
+            self.discover_now(self.source_id)
+
+
+def read_to(ends: Mapping[str, int]) -> str:
+    """What FLUSH says of a source that has arrived: at these ends, or where none of its splits has one."""
+    return f"read to {_spell(ends)}" if ends else _ENDLESS
+
+
+def _spell(ends: Mapping[str, int]) -> str:
+    listed = [f"{split}={end}" for split, end in sorted(ends.items())[:8]]
+    return ", ".join(listed) + (" …" if len(ends) > len(listed) else "")
+
+
+def _flush_reader(
+    context: Context, reader: MaterializedViewRecord | SinkRecord, job: str, checkpoint: str, limit: StallTimeout
+) -> ObjectChange:
+    snapshot = context.metastore.snapshot()
+    reading = _Reading(
+        context=context, reader=reader, job=job, checkpoint=checkpoint, ends=Ends.of(context, snapshot, reader)
+    )
+    if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
+        return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
+    _wait(context, reading, limit)
+    if reading.is_dropped:
+        return ObjectChange(object=reader.name, change="NOTICE", detail=_DROPPED)
+    if reading.stall is not None:
+        detail = f"{_STALLED}{reading.stall.reason}"
+        return ObjectChange(object=reader.name, change="NOTICE", detail=detail)
+    return ObjectChange(object=reader.name, change="FLUSHED")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """Whether a view or sink has read its inputs to what they held at an earlier look.
+
+    ``stall`` is what its job says of itself once it is not waited for any more.
+    """
+
+    context: Context
+    reader: MaterializedViewRecord | SinkRecord
+    job: str
+    checkpoint: str
+    ends: Ends
+    patience: Patience = field(default_factory=Patience)
+    stall: JobStatus | None = None
+
+    @property
+    def is_dropped(self) -> bool:
+        return self.context.metastore.snapshot().get(self.reader.id) is None
+
+    def is_over(self) -> bool:
+        """Whether it is there, dropped, or stalled for a while."""
+        if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
+            self.stall = None
+            return True
+        self.stall = self.patience.stalled(self.context, self.job)
+        return self.stall is not None
+
+    @property
+    def _name(self) -> str:
+        return f'{self.reader.kind.replace("_", " ")} "{self.reader.name}"'
+
+    def marks(self) -> dict[str, object]:
+        """Batches planned and committed, versions of its table, its way through its history, and what its job does."""
+        warehouse, facts = self.context.warehouse, self.context.metastore.runtime
+        progress = facts.backfills().get(self.job)
+        mark = (
+            committed_versions(warehouse, self.checkpoint),
+            newest_planned(warehouse, self.checkpoint),
+            latest_version(warehouse, warehouse.data(self.reader.id, self.reader.generation)),
+            None if progress is None else (progress.phase, progress.done),
+            run_mark(present_statuses(self.context).get(self.job)),
+        )
+        return {self._name: mark}
+
+    def left(self) -> str:
+        """How many rows of its inputs it has not read, and what its job does."""
+        behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
+        # What is told below one row is the version in which no row came: it has not been passed yet.
+        return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

@@ -1,0 +1,161 @@
+"""Waits until views that are being made have what was there before them, and tables have been refreshed."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_APPLIED_YET, SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
+from rw_sql.model.job_specs import rebuild_job, view_job
+from rw_sql.model.refresh_states import progress_of, refresh_of
+from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.plan.statements.view.rebuild import rebuild_groups
+from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
+from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.jobs.statuses import run_mark
+from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.support.stall_timeout import StallTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus
+    from rw_sql.metastore.records import RebuildRecord
+    from rw_sql.runtime.jobs.context import Context
+
+_LOOK_SECONDS = 0.1
+_OWN_LOOK_SECONDS = 1.0
+_LEAST_SECONDS = 0.01
+_WAIT = "WAIT waits until it is made"
+_ANEW = "it is made anew"
+
+
+def wait_until_made(
+    context: Context,
+    jobs: Collection[str] | None,
+    seconds: float,
+    tell: Callable[[BackfillProgress], None] | None = None,
+    *,
+    gives_up: bool = False,
+) -> tuple[ObjectChange, ...]:
+    """Waits for these jobs' views (all where None), and says which are not made then and why.
+
+    It ends once nothing of them has moved for ``seconds``. A view that is made anew counts as made once it serves. One
+    that stands still, or that nobody runs, is not waited for. ``tell`` is told of each how far it has come. With
+    ``gives_up`` SqlError NOT_APPLIED_YET is raised where time is up, in place of saying what is not made.
+    """
+    changed = threading.Event()
+    limit = StallTimeout(seconds)
+    # What a commit or a job of this process changes is known at once; what another process's does has to be looked for.
+    with context.metastore.telling(changed), context.metastore.runtime.telling(changed):
+        while True:
+            changed.clear()
+            look = _look(context, jobs, limit, tell)
+            if look.late and gives_up:
+                raise SqlError(
+                    NOT_APPLIED_YET,
+                    f"WAIT gave up: {limit.told}: {look.late}",
+                    hint=f"wait longer: SET statement_timeout = '{limit.longer}'; WAIT; "
+                    "SHOW JOBS tells what each job does",
+                )
+            if not look.is_waiting:
+                return tuple(look.notices)
+            changed.wait(min(_OWN_LOOK_SECONDS if look.is_owner else _LOOK_SECONDS, max(limit.left, _LEAST_SECONDS)))
+
+
+@dataclass(slots=True)
+class _Look:
+    """What there is to say of those that are not made. ``late`` is of the first that is not waited for any more."""
+
+    notices: list[ObjectChange] = field(default_factory=list)
+    is_waiting: bool = False
+    is_owner: bool = False
+    late: str = ""
+
+
+def _look(
+    context: Context,
+    jobs: Collection[str] | None,
+    limit: StallTimeout,
+    tell: Callable[[BackfillProgress], None] | None,
+) -> _Look:
+    context.sessions.require_alive()
+    snapshot = context.metastore.snapshot()
+    unfinished = unfinished_backfills(context.metastore, snapshot)
+    left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
+    statuses = context.metastore.runtime.job_statuses()
+    lease = context.metastore.runtime.lease()
+    is_owned = context.has_owner(lease)
+    marks: dict[str, object] = {p.job: (p.phase, p.done, run_mark(statuses.get(p.job))) for p in left}
+    groups = rebuild_groups(snapshot)
+    for rebuild in (rebuild for group in groups for rebuild in group):
+        making = context.warehouse.data(rebuild.view_id, rebuild.generation)
+        marks[rebuild_job(rebuild)] = (
+            run_mark(statuses.get(rebuild_job(rebuild))),
+            latest_version(context.warehouse, making),
+        )
+    limit.note({**marks, "what is left": len(left)})
+    found = _Look(is_owner=lease is not None and lease.owner == context.owner)
+    for progress in left:
+        view = snapshot.get(progress.object_id)
+        status = statuses.get(progress.job)
+        name = view.name if view is not None else progress.job
+        said = progress_of(progress) if isinstance(view, TableRecord) else progress_text(progress)
+        if tell is not None:
+            tell(progress)
+        if not is_owned:
+            why = f"no process runs the jobs of this warehouse; {said}"
+        elif status is not None and status.state == "STALLED":
+            why = f"STALLED: {status.reason}"
+        elif isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0:
+            why = f"{said}; backfill_rate_limit is 0"
+        elif limit.is_over:
+            why = f"{said}; {_WAIT}"
+            found.late = found.late or f"{name} is {said} ({status.state if status is not None else 'not started'})"
+        else:
+            found.is_waiting = True
+            continue
+        found.notices.append(ObjectChange(object=name, change="NOTICE", detail=why))
+    for group in groups:
+        if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
+            continue
+        said = "" if is_owned else "no process runs the jobs of this warehouse"
+        said = said or _held_up(snapshot, group, statuses)
+        if not said and limit.is_over:
+            said = _WAIT
+            found.late = found.late or f"{group[0].name} is being made anew"
+        found.is_waiting = found.is_waiting or not said
+        found.notices += _of_group(snapshot, group, f"{_ANEW}; {said}") if said else ()
+    return found
+
+
+def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mapping[str, JobStatus]) -> str:
+    """Why views that are made anew together, and serve together, will not for now; empty where they may any moment."""
+    for rebuild in group:
+        status, view = statuses.get(rebuild_job(rebuild)), snapshot.get(rebuild.view_id)
+        if status is not None and status.state == "STALLED":
+            return f"STALLED: {status.reason}"
+        if isinstance(view, MaterializedViewRecord) and view.backfill_rate_limit == 0 and rebuild.histories:
+            return "backfill_rate_limit is 0"
+    return ""
+
+
+def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> list[ObjectChange]:
+    views = [snapshot.get(rebuild.view_id) for rebuild in group]
+    return [ObjectChange(object=view.name, change="NOTICE", detail=why) for view in views if view is not None]
+
+
+def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ObjectChange, ...]:
+    """Says of the refreshes that were under way why they came to nothing, where they did; of those jobs, or of all."""
+    told = []
+    for record in before.all("refresh"):
+        if jobs is not None and view_job(record.table_id) not in jobs:
+            continue
+        now = refresh_of(after, record.table_id)
+        if now is not None and now.failure is not None and (record.failure is None or now.refresh > record.refresh):
+            detail = f"the refresh came to nothing: {now.failure}"
+            told.append(ObjectChange(object=record.name, change="NOTICE", detail=detail))
+    return tuple(told)

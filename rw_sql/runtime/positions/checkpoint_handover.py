@@ -1,0 +1,116 @@
+"""A view's checkpoint, from the tables of its history to the logs of its sources.
+
+What is rewritten are the newest committed entry of the offset log and the one before it: Delta reads both again
+at a start. The operator state and the watermark are not touched, so the query goes on with what the history made.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.checkpoints.files import CheckpointFiles
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.spark.sessions import JOB_SETTINGS, SHUFFLE_PARTITIONS
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
+    """Whether one of the entries that a start reads stands in one of these tables (by Delta id), or there is none."""
+    files = CheckpointFiles.at(checkpoint)
+    newest = _newest_two(files)
+    return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)
+
+
+def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int) -> None:
+    """Makes a checkpoint whose one batch ends before a version of a table: a new query without state begins there.
+
+    Spark takes no version that does not exist yet as a start. It asks every batch for its shuffle partitions where the
+    one after it was planned and not finished, and fails at each start where one does not tell them.
+    """
+    conf = {SHUFFLE_PARTITIONS: JOB_SETTINGS[SHUFFLE_PARTITIONS]}
+    times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
+    warehouse.write_text(f"{checkpoint}/metadata", json.dumps({"id": str(uuid.uuid4())}))
+    warehouse.write_text(f"{checkpoint}/commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
+    # Last: with it the checkpoint counts, and what a kill before it has left behind is written again.
+    warehouse.write_text(f"{checkpoint}/offsets/0", f"v1\n{json.dumps(times)}\n{_offset(table, version)}")
+
+
+def _offset(table: str, version: int) -> str:
+    """A Delta source's offset that reads this version next."""
+    return json.dumps(
+        {
+            "sourceVersion": 1,
+            "reservoirId": table,
+            "reservoirVersion": version,
+            "index": -1,
+            "isStartingVersion": False,
+        }
+    )
+
+
+def _newest_two(files: CheckpointFiles) -> list[int]:
+    return files.batches("offsets")[-2:]
+
+
+def _entries(files: CheckpointFiles, batch: int) -> list[str]:
+    return files.read(f"offsets/{batch}").splitlines()
+
+
+def _reservoir(line: str) -> dict[str, Any] | None:
+    """A Delta source's offset; None for any other line."""
+    if not line.startswith("{"):
+        return None
+    body = json.loads(line)
+    return body if isinstance(body, dict) and "reservoirId" in body else None
+
+
+def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
+    """The tables that a batch's offsets stand in."""
+    found = (_reservoir(line) for line in _entries(files, batch)[2:])
+    return {body["reservoirId"] for body in found if body is not None}
+
+
+def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
+    """Whether a kill came between the two entries: the query could not go on from that, :func:`move` can."""
+    files = CheckpointFiles.at(checkpoint)
+    newest = _newest_two(files)
+    if len(newest) < 2:
+        return False
+    before, last = (_tables_at(files, batch) for batch in newest)
+    logs = {log for log, _ in moves.values()}
+    return bool(last & moves.keys()) and bool(before & logs) and not before & moves.keys()
+
+
+def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
+    """Lets the newest entries stand in the logs, the older one first. Doing it twice changes nothing.
+
+    ``moves`` are, by the Delta id of a history table, the id of the log and the version that is read next of it.
+    Raises StalledError where a batch is planned and not committed.
+    """
+    files = CheckpointFiles.at(checkpoint)
+    newest = _newest_two(files)
+    committed = files.batches("commits")
+    if not newest or not committed or committed[-1] != newest[-1]:
+        raise StalledError("its query has planned a batch that it did not finish")
+    for batch in newest:
+        fault("history.before_move")
+        lines = _entries(files, batch)
+        moved = [*lines[:2], *(_moved(line, moves) for line in lines[2:])]
+        if moved != lines:
+            files.write(f"offsets/{batch}", "\n".join(moved))
+    fault("history.after_move")
+
+
+def _moved(line: str, moves: Mapping[str, tuple[str, int]]) -> str:
+    body = _reservoir(line)
+    if body is None or body["reservoirId"] not in moves:
+        return line
+    return _offset(*moves[body["reservoirId"]])

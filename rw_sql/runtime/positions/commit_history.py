@@ -1,0 +1,114 @@
+"""What was read into a table, operation by operation, kept when the commits that said so are cleaned away.
+
+Commits of one epoch that go on where the one before ended are one *stretch*. The stretches of commits that were cleaned
+away lie in a file beside the checkpoints; whoever asks adds the commits that are there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.runtime.delta.delta_log import standing_commits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+    from rw_sql.runtime.delta.delta_log import JobCommit, Life
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_FORM = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Stretch:
+    """Commits of runs that started at ``epoch``: per split the offsets ``[start, end)`` they read on end.
+
+    ``at`` is the newest version of the log that named a split; ``lives`` are those that splits were read in.
+    """
+
+    epoch: int
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    at: dict[str, int] = field(default_factory=dict)
+    lives: dict[str, Life] = field(default_factory=dict)
+
+    def takes(self, commit: JobCommit) -> bool:
+        """Whether a commit goes on where this ends."""
+        if commit.epoch != self.epoch:
+            return False
+        for split, (start, _) in commit.ranges.items():
+            known = self.ranges.get(split)
+            if known is not None and (known[1] != start or self.lives.get(split) != commit.lives.get(split)):
+                return False
+        return True
+
+    def add(self, version: int, commit: JobCommit) -> None:
+        """Goes on with a commit."""
+        for split, (start, end) in commit.ranges.items():
+            known = self.ranges.get(split)
+            self.ranges[split] = (start if known is None else known[0], end)
+            self.at[split] = version
+            if split in commit.lives:
+                self.lives[split] = commit.lives[split]
+
+
+def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> tuple[int, list[Stretch]]:
+    """The stretches that are written down, in the order of the log, and the version up to which they tell it."""
+    try:
+        body = json.loads(warehouse.read_text(warehouse.range_history(source.id, source.generation)))
+    except FileNotFoundError:
+        return -1, []
+    if body["form"] != _FORM:
+        return -1, []
+    lives = [(cluster, incarnation) for cluster, incarnation in body["lives"]]
+    return body["version"], [_stretch(found, lives) for found in body["stretches"]]
+
+
+def note_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
+    """Writes down what the commits up to a version say, before they are cleaned away.
+
+    No further: a REWIND takes back commits that are still there, and what was written down stays.
+    """
+    noted, stretches = noted_stretches(warehouse, source)
+    if version <= noted:
+        return
+    table = warehouse.data(source.id, source.generation)
+    found = [(at, commit) for at, commit in standing_commits(warehouse, table, down_to=noted + 1) if at <= version]
+    stretches = _with(stretches, reversed(found))
+    warehouse.write_text(warehouse.range_history(source.id, source.generation), _to_json(version, stretches))
+
+
+def _with(stretches: list[Stretch], commits: Iterable[tuple[int, JobCommit]]) -> list[Stretch]:
+    for version, commit in commits:
+        if not commit.ranges:
+            continue
+        if not stretches or not stretches[-1].takes(commit):
+            stretches.append(Stretch(epoch=commit.epoch))
+        stretches[-1].add(version, commit)
+    return stretches
+
+
+def _stretch(body: Mapping[str, Any], lives: list[Life]) -> Stretch:
+    found = Stretch(epoch=body["epoch"])
+    for split, (start, end, at, life) in body["splits"].items():
+        found.ranges[split] = (start, end)
+        found.at[split] = at
+        if life is not None:
+            found.lives[split] = lives[life]
+    return found
+
+
+def _to_json(version: int, stretches: Iterable[Stretch]) -> str:
+    lives: dict[Life, int] = {}
+    told = []
+    for stretch in stretches:
+        splits = {}
+        for split, (start, end) in stretch.ranges.items():
+            life = stretch.lives.get(split)
+            number = None if life is None else lives.setdefault(life, len(lives))
+            splits[split] = [start, end, stretch.at[split], number]
+        told.append({"epoch": stretch.epoch, "splits": splits})
+    body = {"form": _FORM, "version": version, "lives": [list(life) for life in lives], "stretches": told}
+    return json.dumps(body, separators=(",", ":"))

@@ -1,0 +1,66 @@
+"""How far a view or sink must read, and whether it has: any process may ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.job_specs import fed_by
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, takes_data
+from rw_sql.runtime.jobs.table_paths import table_path
+from rw_sql.runtime.positions.progress import committed_versions
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+    from rw_sql.runtime.jobs.context import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The newest versions with rows of a reader's inputs, by the ids of their Delta tables, when they were looked at.
+
+    ``feeds`` are those whose change feed is read. What a view reads of its upstream itself is not among them.
+    """
+
+    versions: dict[str, int]
+    feeds: frozenset[str]
+
+    @staticmethod
+    def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> Ends:
+        """The ends of all that a reader reads now."""
+        versions: dict[str, int] = {}
+        fed, feeds = fed_by(snapshot, reader), set()
+        for input_id in reader.inputs:
+            record = snapshot.get(input_id)
+            if isinstance(record, SourceRecord) and not record.is_shared:
+                continue
+            table = table_path(context.warehouse, snapshot, input_id)
+            last = last_data_version(context, table, is_feed=input_id in fed)
+            if last >= 0:
+                table_id = str(DeltaTable(table).metadata().id)
+                versions[table_id] = last
+                if input_id in fed:
+                    feeds.add(table_id)
+        return Ends(versions=versions, feeds=frozenset(feeds))
+
+    def are_reached(self, context: Context, checkpoint: str) -> bool:
+        """Whether the reader of this checkpoint has committed all of it."""
+        reached = committed_versions(context.warehouse, checkpoint, feeds=self.feeds)
+        return all(reached.get(table, -1) > version for table, version in self.versions.items())
+
+
+def last_data_version(context: Context, table: str, *, is_feed: bool = False) -> int:
+    """The newest version that adds rows, with ``is_feed`` also one that only takes some away; -1 where none does.
+
+    Where the commits that may have were cleaned away it is the newest of those: whoever is past it has all rows.
+    """
+    oldest = 0
+    for version, actions in commits(context.warehouse, table):
+        if has_new_data(actions) or (is_feed and takes_data(actions)):
+            return version
+        oldest = version
+    return oldest - 1

@@ -1,0 +1,106 @@
+"""How large a source's log is: from the statistics of its live files, without reading one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.plan.requests.logs import LogSize
+from rw_sql.runtime.decoding.decoder import BUCKET, ERROR
+from rw_sql.runtime.delta.delta_log import latest_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.jobs.context import Context
+
+MILLISECONDS_PER_BUCKET = 3_600_000
+"""Rows of one hour have one ``_rw_bucket``."""
+
+_FOOTERS = 3
+_LEVELS = ("list", "element", "key_value", "value")
+"""What Parquet puts between the names of a list or map and of what is in it."""
+
+
+def current_bucket() -> int:
+    """What rows that are written now have as ``_rw_bucket``: hours since 1970."""
+    return int(time.time() * 1000) // MILLISECONDS_PER_BUCKET
+
+
+def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]) -> dict[int, LogSize]:
+    """The sizes of the logs that are there."""
+    found: dict[int, LogSize] = {}
+    for source in map(snapshot.get, source_ids):
+        if not isinstance(source, SourceRecord) or latest_version(context.warehouse, context.log_path(source)) < 0:
+            continue
+        try:
+            table = DeltaTable(context.log_path(source))
+            size = log_size(table)
+            found[source.id] = replace(size, empty=_empty_columns(context, context.log_path(source), table))
+        except TableNotFoundError:  # dropped meanwhile
+            continue
+    return found
+
+
+def log_size(table: DeltaTable) -> LogSize:
+    """The size of a log at the handle's version."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    rows = _sum(files, "num_records")
+    nulls = files.column(f"null_count.{ERROR}").to_pylist() if f"null_count.{ERROR}" in files.column_names else []
+    counts = files.column("num_records").to_pylist()
+    errors = sum(count - null for count, null in zip(counts, nulls, strict=False) if null is not None and count)
+    buckets = [bucket for bucket in files.column(f"partition.{BUCKET}").to_pylist() if bucket is not None]
+    return LogSize(
+        rows=rows,
+        errors=errors,
+        bytes=_sum(files, "size_bytes"),
+        files=files.num_rows,
+        since_ms=min(buckets) * MILLISECONDS_PER_BUCKET if buckets else None,
+    )
+
+
+def _empty_columns(context: Context, path: str, table: DeltaTable) -> tuple[str, ...]:
+    """The columns and fields without a value in the newest files: mostly their names are not those of the records.
+
+    The files' footers say so of all columns, Delta's statistics of the hidden ones alone.
+    """
+    actions = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
+    empty: set[str] | None = None
+    for file in actions.column("path").to_pylist()[:_FOOTERS]:
+        try:
+            with context.warehouse.files.open(f"{path}/{unquote(file)}", "rb") as opened:
+                of_file = _columns_of_nulls(pq.read_metadata(opened))
+        except FileNotFoundError:  # compacted meanwhile
+            continue
+        if of_file is not None:
+            empty = of_file if empty is None else empty & of_file
+    return tuple(sorted(empty or ()))
+
+
+def _columns_of_nulls(metadata: pq.FileMetaData) -> set[str] | None:
+    """The columns and fields of a file that are always NULL; None where all of its rows are errors."""
+    empty: set[str] = set()
+    others: set[str] = set()
+    has_rows = False
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            top, *parts = column.path_in_schema.split(".")
+            name = ".".join([top, *(part for part in parts if part not in _LEVELS)])
+            known = column.statistics
+            nulls = known.null_count if known is not None and known.has_null_count else 0
+            has_rows = has_rows or (name == ERROR and nulls > 0)
+            (empty if nulls == column.num_values else others).add(name)
+    return {name for name in empty - others if not name.startswith("_rw_")} if has_rows else None
+
+
+def _sum(files: pa.Table, column: str) -> int:
+    return sum(value or 0 for value in files.column(column).to_pylist())

@@ -1,0 +1,299 @@
+"""Which offsets a source's log holds, folded out of the commits of its table.
+
+The fold is kept in a file beside the checkpoints, so that it outlives the commits that Delta cleans away and need not
+begin anew: whoever asks folds on from the version that the file was written at. The file is a copy of what the log
+says; without it the fold begins at the oldest commit that is still there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.model.offset_ranges import LogPiece, ReadLife, with_piece, with_span
+from rw_sql.runtime.delta.delta_log import (
+    added_rows,
+    commit_versions,
+    commits,
+    job_commit,
+    latest_version,
+    read_actions,
+    restored_version,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+    from rw_sql.runtime.delta.delta_log import JobCommit
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_FORM = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRanges:
+    """What the commits up to ``version`` say was read: per split its lives, the newest last.
+
+    ``sparse`` are the splits of which fewer records came than offsets. ``is_complete``: nothing of the log is missing.
+    ``pieces`` tell which runs read what of a split, in the order of the log. ``trimmed`` is the newest bucket that was
+    dropped from the log since, with all before it: its rows were read, and are not there any more.
+    """
+
+    version: int = -1
+    lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    sparse: frozenset[str] = frozenset()
+    is_complete: bool = True
+    pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
+    trimmed: int | None = None
+
+
+_lock = threading.Lock()
+_folded: dict[str, ReadRanges] = {}
+# The version that each file was last known to hold.
+_written: dict[str, int] = {}
+
+
+def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
+    """What a source's log holds now, or what the commits of a view say that it read itself."""
+    table = warehouse.data(source.id, source.generation)
+    version = latest_version(warehouse, table)
+    with _lock:
+        known = _folded.get(table)
+        if known is None or known.version > version:
+            known = _noted(warehouse, source, version)
+        if known.version < version:
+            known = _fold(warehouse, table, known, version, partial(_cleaned, warehouse, source))
+        _folded[table] = known
+        return known
+
+
+def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
+    """Writes the fold down, unless the file holds all of it already."""
+    found = read_ranges(warehouse, source)
+    path = warehouse.read_ranges(source.id, source.generation)
+    # Of a source of 100,000 files it takes a second to find out what the file says.
+    if _written.get(path) == found.version and warehouse.exists(path):
+        return
+    if found.version > _noted(warehouse, source, found.version).version:
+        warehouse.write_text(path, _to_json(found))
+    _written[path] = found.version
+
+
+def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
+    """Writes down what the commits up to a version say, before they are cleaned away: where a fold begins that has to
+    leave out what came after them."""
+    known = _cleaned(warehouse, source)
+    if known.version < version:
+        table = warehouse.data(source.id, source.generation)
+        found = _fold(warehouse, table, known, version, partial(_cleaned, warehouse, source))
+        warehouse.write_text(warehouse.cleaned_ranges(source.id, source.generation), _to_json(found))
+
+
+def _noted(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, newest: int) -> ReadRanges:
+    """What the file says, as far as the log is as old as that."""
+    found = _read(warehouse, warehouse.read_ranges(source.id, source.generation))
+    return found if found.version <= newest else ReadRanges()
+
+
+def _cleaned(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
+    """What the commits said that were cleaned away."""
+    return _read(warehouse, warehouse.cleaned_ranges(source.id, source.generation))
+
+
+def _read(warehouse: Warehouse, path: str) -> ReadRanges:
+    try:
+        return _from_json(warehouse.read_text(path)) or ReadRanges()
+    except FileNotFoundError:
+        return ReadRanges()
+
+
+def _fold(
+    warehouse: Warehouse, table: str, known: ReadRanges, newest: int, cleaned: Callable[[], ReadRanges]
+) -> ReadRanges:
+    """The commits after ``known`` added to it. ``cleaned`` is what the commits said that are not there any more."""
+    lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
+    pieces, trimmed = dict(known.pieces), known.trimmed
+    versions = range(known.version + 1, newest + 1)
+    if versions and not _is_there(warehouse, table, versions.start):
+        is_complete = False
+        oldest = min((at for at in commit_versions(warehouse, table) if at in versions), default=newest + 1)
+        versions = range(oldest, newest + 1)
+    for version in versions:
+        actions = read_actions(warehouse, table, version)
+        back_to = restored_version(actions)
+        if back_to is not None:
+            then = _fold(warehouse, table, cleaned(), back_to, cleaned)
+            lives, sparse, is_complete = dict(then.lives), set(then.sparse), then.is_complete
+            pieces, trimmed = dict(then.pieces), then.trimmed
+            continue
+        trimmed = _newest_bucket(actions, "remove", trimmed)
+        commit = job_commit(actions)
+        if commit is not None and commit.ranges:
+            _add(lives, commit)
+            _add_pieces(pieces, commit)
+            sparse |= _sparse_splits(commit, actions)
+    return ReadRanges(
+        version=newest,
+        lives=lives,
+        sparse=frozenset(sparse),
+        is_complete=is_complete,
+        pieces=pieces,
+        trimmed=trimmed,
+    )
+
+
+def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
+    """Which runs' rows hold which offsets of a source's log, as far as the rows are there and that can be proved.
+
+    Of a log whose old buckets were dropped it is asked commit by commit: what the fold knows may be rows of those.
+    """
+    return held_log(warehouse, source)[1]
+
+
+def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[str, tuple[LogPiece, ...]]]:
+    """As :func:`held_pieces`, with the version of the log that has those rows."""
+    found = read_ranges(warehouse, source)
+    if found.trimmed is None:
+        return found.version, found.pieces
+    kept: list[JobCommit] = []
+    for version, actions in commits(warehouse, warehouse.data(source.id, source.generation)):
+        if version > found.version:
+            continue
+        bucket = _newest_bucket(actions, "add", None)
+        if bucket is not None and bucket <= found.trimmed:
+            break
+        if restored_version(actions) is not None:
+            break
+        commit = job_commit(actions)
+        # A commit without rows tells no bucket: it may be one of those whose rows are gone only where others are.
+        if commit is not None and commit.ranges and bucket is not None:
+            kept.append(commit)
+    pieces: dict[str, tuple[LogPiece, ...]] = {}
+    for commit in reversed(kept):
+        _add_pieces(pieces, commit)
+    return found.version, pieces
+
+
+def _is_there(warehouse: Warehouse, table: str, version: int) -> bool:
+    try:
+        read_actions(warehouse, table, version)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _add(lives: dict[str, tuple[ReadLife, ...]], commit: JobCommit) -> None:
+    for split, (start, end) in commit.ranges.items():
+        if end <= start:
+            continue
+        cluster, incarnation = commit.life_of(split)
+        known = lives.get(split, ())
+        same = next((life for life in known if (life.cluster, life.incarnation) == (cluster, incarnation)), None)
+        if same is None:
+            made = ReadLife(spans=((start, end),), reached=end, cluster=cluster, incarnation=incarnation)
+        else:
+            made = replace(same, spans=with_span(same.spans, start, end), reached=end)
+        lives[split] = (*(life for life in known if life is not same), made)
+
+
+def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit) -> None:
+    for split, (start, end) in commit.ranges.items():
+        if end > start:
+            pieces[split] = with_piece(pieces.get(split, ()), commit.run, start, end, *commit.life_of(split))
+
+
+def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) -> int | None:
+    """The newest bucket of the files that a commit adds or removes with their rows, if newer than ``known``."""
+    newest = known
+    for action in actions:
+        of_file = action.get(kind)
+        if of_file is None or not of_file.get("dataChange", True):
+            continue
+        bucket = (of_file.get("partitionValues") or {}).get("_rw_bucket")
+        if bucket is not None and (newest is None or int(bucket) > newest):
+            newest = int(bucket)
+    return newest
+
+
+def _sparse_splits(commit: JobCommit, actions: list[dict[str, Any]]) -> set[str]:
+    """The splits of a commit that may have had holes: it brought fewer rows than offsets, and of which is not told."""
+    moved = {split for split, (start, end) in commit.ranges.items() if end > start}
+    rows = added_rows(actions)
+    return moved if rows is None or rows < sum(end - start for start, end in commit.ranges.values()) else set()
+
+
+def _to_json(found: ReadRanges) -> str:
+    ids: dict[tuple[str | None, str | None], int] = {}
+    splits = {}
+    for split, lives in found.lives.items():
+        splits[split] = [
+            [ids.setdefault((life.cluster, life.incarnation), len(ids)), life.reached, [list(s) for s in life.spans]]
+            for life in lives
+        ]
+    pieces = {
+        split: [
+            [
+                ids.setdefault((piece.cluster, piece.incarnation), len(ids)),
+                piece.first_run,
+                piece.last_run,
+                piece.start,
+                piece.end,
+            ]
+            for piece in of_split
+        ]
+        for split, of_split in found.pieces.items()
+    }
+    body = {
+        "form": _FORM,
+        "version": found.version,
+        "is_complete": found.is_complete,
+        "sparse": sorted(found.sparse),
+        "trimmed": found.trimmed,
+        "pieces": pieces,
+        "lives": [list(life) for life in ids],
+        "splits": splits,
+    }
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _from_json(text: str) -> ReadRanges | None:
+    body = json.loads(text)
+    if body["form"] != _FORM:
+        return None
+    lives = body["lives"]
+    return ReadRanges(
+        version=body["version"],
+        trimmed=body["trimmed"],
+        pieces={
+            split: tuple(
+                LogPiece(
+                    first_run=first,
+                    last_run=last,
+                    start=start,
+                    end=end,
+                    cluster=lives[life][0],
+                    incarnation=lives[life][1],
+                )
+                for life, first, last, start, end in found
+            )
+            for split, found in body["pieces"].items()
+        },
+        is_complete=body["is_complete"],
+        sparse=frozenset(body["sparse"]),
+        lives={
+            split: tuple(
+                ReadLife(
+                    spans=tuple((start, end) for start, end in spans),
+                    reached=reached,
+                    cluster=lives[life][0],
+                    incarnation=lives[life][1],
+                )
+                for life, reached, spans in found
+            )
+            for split, found in body["splits"].items()
+        },
+    )

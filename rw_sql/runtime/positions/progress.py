@@ -1,0 +1,91 @@
+"""How far a view has come, read from its checkpoint: any process may ask."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+def _batches(warehouse: Warehouse, folder: str) -> list[int]:
+    return sorted(int(name) for name in warehouse.list_names(folder) if name.isdigit())
+
+
+def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
+    """The Delta sources' offsets of one planned batch. Lines are: version, metadata, then one offset a source."""
+    lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").splitlines()[2:]
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    return [offset for offset in found if "reservoirId" in offset]
+
+
+def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collection[str] = ()) -> dict[str, int]:
+    """Per input table (by its Delta table id) the first version that is not wholly in the view; empty before any.
+
+    Of a table whose first, whole read takes several batches nothing is, until the last of them. ``feeds`` are those
+    whose change feed is read, of which a batch takes whole commits, though its offset then names the last file of one.
+    """
+    committed = _batches(warehouse, f"{checkpoint}/commits")
+    if not committed:
+        return {}
+    reached: dict[str, int] = {}
+    for offset in _delta_offsets(warehouse, checkpoint, committed[-1]):
+        table = offset["reservoirId"]
+        version = 0 if offset.get("isStartingVersion") else offset["reservoirVersion"]
+        if table in feeds and version and offset["index"] >= 0:
+            version += 1
+        reached[table] = min(reached.get(table, version), version)
+    return reached
+
+
+def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
+    """The newest batch that was planned, -1 before any."""
+    return max(_batches(warehouse, f"{checkpoint}/offsets"), default=-1)
+
+
+def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
+    """Per input table (by its Delta table id) the version that a planned batch reads to.
+
+    Where that is read in parts, the batch may hold only some of its rows.
+    """
+    found: dict[str, int] = {}
+    for offset in _delta_offsets(warehouse, checkpoint, batch):
+        is_begun = offset.get("isStartingVersion") or offset["index"] >= 0
+        version = offset["reservoirVersion"] if is_begun else offset["reservoirVersion"] - 1
+        found[offset["reservoirId"]] = max(found.get(offset["reservoirId"], 0), version)
+    return found
+
+
+def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[range, bool] | None:
+    """The versions of a single Delta input that a planned batch reads, and whether it reads all of each of them.
+
+    None for a first, whole-table batch, and where the query reads its input more than once, as a self-join does.
+    """
+    if batch == 0:
+        return None
+    befores, afters = (_delta_offsets(warehouse, checkpoint, number) for number in (batch - 1, batch))
+    if len(befores) != 1 or len(afters) != 1:
+        return None
+    (before,), (after,) = befores, afters
+    if before.get("isStartingVersion") or after.get("isStartingVersion"):
+        return None
+    last = after["reservoirVersion"] if after["index"] < 0 else after["reservoirVersion"] + 1
+    return range(before["reservoirVersion"], last), before["index"] < 0 and after["index"] < 0
+
+
+def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
+    """The event time below which a view's next batch drops rows, in milliseconds since 1970.
+
+    None where it drops none: it keeps no state, or has seen no event time yet.
+    """
+    if not warehouse.list_names(f"{checkpoint}/state"):
+        return None
+    committed = _batches(warehouse, f"{checkpoint}/commits")
+    if not committed:
+        return None
+    lines = warehouse.read_text(f"{checkpoint}/commits/{committed[-1]}").splitlines()
+    mark = json.loads(lines[1]).get("nextBatchWatermarkMs", 0) if len(lines) > 1 else 0
+    return int(mark) or None

@@ -1,0 +1,154 @@
+"""Where a source's reader stands: the catalog's states, moved on by what its log committed since."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import FORGOTTEN
+from rw_sql.model.job_specs import ingest_fragment
+from rw_sql.plan.requests.positions import CommittedRanges, Positions
+from rw_sql.runtime.delta.delta_log import job_commits, latest_version, standing_commits
+from rw_sql.runtime.positions.commit_history import noted_stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.metastore import Metastore, Snapshot
+    from rw_sql.metastore.facts import NotedPosition
+    from rw_sql.metastore.records import SourceRecord, StoredState
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+ALL_SPLITS = ""
+"""The split of the note that says up to which version of the log all splits of a fragment stand as noted."""
+
+
+def known_state(row: StoredState, note: NotedPosition | None) -> str:
+    """A split's position as the notes tell it: a statement's where that is newer, or there is no note of it."""
+    return note.state if note is not None and _counts(note, row) else row.state
+
+
+def _counts(note: NotedPosition, row: StoredState) -> bool:
+    """Whether a note was made after the statement that set a split's position."""
+    return note.epoch >= row.epoch and note.log_version >= row.log_version
+
+
+def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
+    """The next record of every split that has a state.
+
+    A statement's state counts from its epoch on: commits of runs that started earlier cannot move it, so a batch that
+    lands between a statement and the stop does not undo it. Of the commits after the version the state names, the
+    newest that names the split has the position; what ingest noted last bounds how far back that must be looked for.
+    """
+    kind = connector(source.connector)
+    fragment = ingest_fragment(source.id)
+    stored = snapshot.states(fragment)
+    noted = metastore.runtime.noted_positions(fragment)
+    mark = noted.get(ALL_SPLITS)
+    states: dict[str, SplitState] = {}
+    began: dict[str, int] = {}
+    floor: dict[str, int] = {}
+    forgotten = frozenset(split for split, row in stored.items() if row.state == FORGOTTEN)
+    for split, row in stored.items():
+        if split in forgotten:
+            continue
+        states[split] = kind.decode_state(split, row.state)
+        began[split] = states[split].offset
+        floor[split] = row.log_version + 1
+        note = noted.get(split)
+        if note is not None and _counts(note, row):
+            states[split] = replace(states[split], offset=kind.decode_state(split, note.state).offset)
+            floor[split] = note.log_version + 1
+        if mark is not None and _counts(mark, row):
+            floor[split] = max(floor[split], mark.log_version + 1)
+    table = warehouse.data(source.id, source.generation)
+    version = latest_version(warehouse, table)
+    missing = {split for split in states if floor[split] <= version}
+    read: set[str] = set()
+    if missing or not noted:
+        for at, commit in job_commits(warehouse, table, down_to=min((floor[s] for s in missing), default=0)):
+            if at > version:  # committed since: a position is one of the log's version that it is told with
+                continue
+            read.update(split for split, (start, end) in commit.ranges.items() if end > start)
+            for split in missing & commit.ranges.keys():
+                if at >= floor[split] and commit.epoch >= stored[split].epoch:
+                    states[split] = replace(states[split], offset=commit.ranges[split][1])
+                    missing.discard(split)
+            missing -= {split for split in missing if at <= floor[split]}
+            if not missing:
+                break
+    read.update(split for split, state in states.items() if state.offset != began[split])
+    return Positions(states=states, log_version=version, read_splits=frozenset(read), forgotten=forgotten)
+
+
+def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
+    """The epoch that the oldest run which may still commit to a source's log was started at; None before any run.
+
+    That is the run of the newest commit, since it has shut out all before it, or one claimed after it. One that the
+    same process followed by another has ended.
+    """
+    runs = metastore.runtime.runs(ingest_fragment(source.id))
+    if not runs:
+        return None
+    table = warehouse.data(source.id, source.generation)
+    fenced = next((commit.run for _, commit in job_commits(warehouse, table)), 0)
+    newest_of = {run.owner: run for run in runs if run.run >= fenced}
+    return min((run.epoch for run in newest_of.values()), default=runs[-1].epoch)
+
+
+def read_positions_before(
+    warehouse: Warehouse, source: SourceRecord, epoch: int, stood: Iterable[StoredState]
+) -> dict[str, SplitState]:
+    """Where splits stood when the operation with ``epoch`` took hold.
+
+    A batch of a run from before the operation may have landed between its planning and the stop of that run.
+    """
+    kind = connector(source.connector)
+    waiting = {row.split: row for row in stood}
+    states = {split: kind.decode_state(split, row.state) for split, row in waiting.items()}
+    table = warehouse.data(source.id, source.generation)
+    floor = min((row.log_version for row in waiting.values()), default=0) + 1
+    for at, commit in job_commits(warehouse, table, down_to=floor):
+        if commit.epoch < epoch:
+            _take(states, waiting, commit.epoch, {split: (end, at) for split, (_, end) in commit.ranges.items()})
+        if not waiting:
+            return states
+    _, stretches = noted_stretches(warehouse, source)
+    for stretch in reversed(stretches):
+        if stretch.epoch < epoch:
+            ends = {split: (end, stretch.at[split]) for split, (_, end) in stretch.ranges.items()}
+            _take(states, waiting, stretch.epoch, ends)
+    return states
+
+
+def _take(
+    states: dict[str, SplitState],
+    waiting: dict[str, StoredState],
+    epoch: int,
+    ends: Mapping[str, tuple[int, int]],
+) -> None:
+    """Lets splits stand where commits of runs from an epoch ended, (offset, version) by split, if those may."""
+    for split in waiting.keys() & ends.keys():
+        row, (end, at) = waiting[split], ends[split]
+        if at > row.log_version and epoch >= row.epoch:
+            states[split] = replace(states[split], offset=end)
+            del waiting[split]
+
+
+def read_committed_ranges(warehouse: Warehouse, source: SourceRecord) -> tuple[CommittedRanges, ...]:
+    """What the commits of a source's log say was read, in its order, without those that a REWIND took back.
+
+    Of commits that were cleaned away those that went on end to end are one.
+    """
+    version, stretches = noted_stretches(warehouse, source)
+    told = [CommittedRanges(epoch=each.epoch, ranges=each.ranges, lives=each.lives) for each in stretches]
+    found: list[CommittedRanges] = []
+    for at, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
+        if at <= version:
+            break
+        if commit.ranges:
+            found.append(CommittedRanges(epoch=commit.epoch, ranges=commit.ranges, lives=commit.lives))
+    return (*told, *reversed(found))

@@ -1,0 +1,151 @@
+"""How far those who read a table have come: what they have not read yet must stay.
+
+A view or sink tells by its checkpoint: the first version of the table that it, started again, asks for. It is the one
+of the batch before the newest, since Spark reads that again when a query starts. After its first batch a query asks for
+the version before that batch's end, and one that reads a change feed from a version on for that one. A view that is
+computed again from its inputs' rows reads them as they were just before.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+
+from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, SinkRecord
+from rw_sql.model.job_specs import SinkSpec, ViewSpec
+from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions
+from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """One that reads a table: the first version it still needs, None where it has not begun.
+
+    ``waits_since_ms`` is since when something lies there for it to read, in milliseconds since 1970; None where nothing
+    does.
+    """
+
+    name: str
+    kind: str
+    needs: int | None
+    waits_since_ms: int | None
+
+
+def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: str, table_id: str) -> list[Reader]:
+    """Those views and sinks of the catalog that read an object's table."""
+    newest = latest_version(warehouse, table)
+    found = []
+    for record, checkpoint, began_ms in _queries_on(warehouse, snapshot, object_id):
+        versions = planned_versions_of(warehouse, checkpoint, table_id)
+        since = began_ms
+        if versions:
+            # Cleaned away: longer ago than anybody would wait for.
+            since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
+        needs = _needs(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
+        found.append(Reader(name=record.name, kind=record.kind, needs=needs, waits_since_ms=since))
+    return found
+
+
+def _needs(
+    versions: list[int],
+    reader: MaterializedViewRecord | SinkRecord | ViewSpec | SinkSpec,
+    input_id: int,
+    *,
+    is_first: bool,
+) -> int | None:
+    """The first version that a query with these :func:`planned_versions_of` needs, None where it has none of them.
+
+    ``is_first``: it has planned one batch and no other.
+    """
+    if not versions:
+        return None
+    needed = [*versions]
+    if isinstance(reader, MaterializedViewRecord | ViewSpec) and reader.maintenance.is_recomputed:
+        needed.append(versions[-1] - 1)
+    if is_first:
+        # Delta is asked for what came before the end of the batch, by the snapshot before it.
+        needed.append(min(versions) - 1)
+        if isinstance(reader, SinkRecord | SinkSpec):
+            needed += [version for id_, version in reader.starts if id_ == input_id and version >= 0]
+    return max(0, min(needed))
+
+
+def _queries_on(
+    warehouse: Warehouse, snapshot: Snapshot, object_id: int
+) -> Iterator[tuple[MaterializedViewRecord | SinkRecord, str, int | None]]:
+    """What reads an object: record, checkpoint and since when. A view that is being made anew reads it twice."""
+    for record in (*snapshot.kept, *snapshot.all("sink")):
+        if isinstance(record, MaterializedViewRecord) and object_id in record.inputs:
+            yield record, warehouse.view_checkpoint(record.id, record.generation), record.created_at_ms
+        elif isinstance(record, SinkRecord) and object_id in record.inputs:
+            yield record, warehouse.sink_checkpoint(record.id, record.generation), record.created_at_ms
+    for rebuild in snapshot.all("rebuild"):
+        view = snapshot.get(rebuild.view_id) if isinstance(rebuild, RebuildRecord) else None
+        if isinstance(rebuild, RebuildRecord) and isinstance(view, MaterializedViewRecord) and object_id in view.inputs:
+            yield view, warehouse.view_checkpoint(view.id, rebuild.generation), rebuild.created_at_ms or None
+
+
+def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
+    """The next versions of a table after the last two batches of a query on this checkpoint; none before any.
+
+    A query that is started again asks for the earliest of them, and goes on at the last.
+    """
+    planned = sorted(int(name) for name in warehouse.list_names(f"{checkpoint}/offsets") if name.isdigit())
+    return [
+        int(offset["reservoirVersion"])
+        for batch in planned[-2:]
+        for offset in _offsets(warehouse, checkpoint, batch)
+        if offset.get("reservoirId") == table_id
+    ]
+
+
+def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
+    try:
+        lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").splitlines()[2:]
+    except FileNotFoundError:  # Spark keeps a bounded number of them
+        return []
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None:
+    """When a version was committed; None where it is not there (yet, or any more) or does not tell."""
+    try:
+        actions = read_actions(warehouse, table, version)
+    except FileNotFoundError:
+        return None
+    return next((int(action["commitInfo"]["timestamp"]) for action in actions if "commitInfo" in action), None)
+
+
+def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
+    """Raises StalledError where versions of an input that a query on this checkpoint still needs were cleaned away."""
+    warehouse = context.warehouse
+    for given in spec.inputs:
+        path = given.path or warehouse.data(given.id, given.generation)
+        newest = latest_version(warehouse, path)
+        if newest < 0 or not warehouse.list_names(f"{checkpoint}/offsets"):
+            continue
+        versions = planned_versions_of(warehouse, checkpoint, str(DeltaTable(path).metadata().id))
+        needs = _needs(versions, spec, given.id, is_first=newest_planned(warehouse, checkpoint) == 0)
+        oldest = min(commit_versions(warehouse, path), default=0)
+        if needs is not None and needs < oldest and needs <= newest:
+            name = quoted(spec.name)
+            way_out = f"DROP SINK {name} and create it again"
+            if isinstance(spec, ViewSpec):
+                way_out = f"REBUILD MATERIALIZED VIEW {name}"
+            raise StalledError(
+                f"EXPIRED {given.name}: {spec.name} has read to version {min(versions)} and did not read for so long "
+                f"that it begins at {oldest} now: {way_out}",
+                is_final=True,
+            )

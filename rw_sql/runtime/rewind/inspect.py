@@ -1,0 +1,101 @@
+"""Answers what the lowering of REWIND asks: which points there are, and what going back to one would take back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from rw_sql.metastore.records import SinkRecord, SourceRecord
+from rw_sql.plan.requests.rewind import ReadRewindPoints, RewindLook, TableBack
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, last_batch
+from rw_sql.runtime.rewind.points import copies_of
+from rw_sql.runtime.rewind.restore import read_on_from
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import PointDependent, RewindPoint
+    from rw_sql.plan.requests.rewind import RewindRequest
+    from rw_sql.runtime.jobs.context import Context
+
+GONE = "is not there any more in the version that it had then"
+
+
+def answer_rewind(context: Context, snapshot: Snapshot, request: RewindRequest) -> object:
+    """One answer."""
+    if isinstance(request, ReadRewindPoints):
+        return context.metastore.runtime.rewind_points(request.source_id)
+    return _look(context, snapshot, request.point)
+
+
+def _look(context: Context, snapshot: Snapshot, point: RewindPoint) -> RewindLook:
+    tables = []
+    source = snapshot.get(point.source_id)
+    if isinstance(source, SourceRecord):
+        tables.append(_table(context, source.id, context.log_path(source), point.log_version))
+    back = {point.source_id, *(dependent.id for dependent in point.dependents)}
+    for dependent in point.dependents:
+        record = snapshot.get(dependent.id)
+        if record is None:
+            continue
+        if isinstance(record, SinkRecord):
+            found = TableBack(object_id=record.id, has_emitted=_has_emitted(context, snapshot, record, dependent))
+        else:
+            path = context.warehouse.data(record.id, dependent.generation)
+            found = _table(context, record.id, path, dependent.version)
+        if found.lost is None:
+            lost = _lost(context, snapshot, point, dependent, back)
+            found = found if lost is None else TableBack(object_id=record.id, lost=lost)
+        tables.append(found)
+    return RewindLook(tables=tuple(tables))
+
+
+def _lost(
+    context: Context, snapshot: Snapshot, point: RewindPoint, dependent: PointDependent, back: set[int]
+) -> str | None:
+    """Why a reader cannot go back although its table could."""
+    if dependent.batch >= 0 and not context.warehouse.list_names(copies_of(context, point, dependent.id)):
+        return "has no copy of its checkpoint any more"
+    for id_, version in dependent.reads:
+        other = snapshot.get(id_)
+        if id_ in back or other is None:
+            continue
+        table = context.warehouse.data(id_, getattr(other, "generation", 1))
+        if read_on_from(context.warehouse, table, version) is None:
+            return f"reads {other.name} too, which has been rewound since"
+    return None
+
+
+def _table(context: Context, object_id: int, path: str, version: int) -> TableBack:
+    try:
+        now = DeltaTable(path)
+        if version < 0:
+            return TableBack(object_id=object_id, lost=GONE)
+        then = DeltaTable(path, version=version)
+        # Those that are still part of the table are there in any case.
+        gone = set(then.file_uris()) - set(now.file_uris())
+    except DeltaError:
+        return TableBack(object_id=object_id, lost=GONE)
+    if any(not context.warehouse.exists(file) for file in gone):
+        return TableBack(object_id=object_id, lost=GONE)
+    return TableBack(object_id=object_id, now=_rows(now), then=_rows(then))
+
+
+def _rows(table: DeltaTable) -> int | None:
+    counts = table.get_add_actions(flatten=True)["num_records"].to_pylist()
+    return None if None in counts else sum(counts)
+
+
+def _has_emitted(context: Context, snapshot: Snapshot, sink: SinkRecord, dependent: PointDependent) -> bool:
+    """Whether a sink has sent out rows since: it is through with batches, and something came in."""
+    if sink.generation != dependent.generation:
+        return True
+    table = context.warehouse.data(sink.id, sink.generation)
+    if last_batch(context.warehouse, table, sink.generation) <= dependent.batch:
+        return False
+    for id_, version in dependent.reads:
+        given = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
+        if any(has_new_data(actions) for _, actions in commits(context.warehouse, given, down_to=version)):
+            return True
+    return False

@@ -1,0 +1,452 @@
+"""What REWIND goes back to: made by the owner after an unsafe operation and before its source reads on.
+
+A point can be made as long as no run of the source's reader has started at the operation's epoch or later: until then
+the log ends with what was read before it. It holds once every reader of the source, direct or through others, has
+all of that: then its table's version and a copy of its checkpoint belong together.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.codec import before_from_json
+from rw_sql.metastore.facts import PointDependent, RewindPoint
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, StoredState
+from rw_sql.model.job_specs import fed_by, ingest_fragment, own_inputs, sink_job, view_job
+from rw_sql.plan.result.prediction import prediction_from_json
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
+from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.jobs.statuses import run_mark
+from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.positions.progress import committed_versions, newest_planned
+from rw_sql.runtime.positions.shared import read_positions_before
+from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.stall_timeout import StallTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "checkpoints"
+"""Where below the warehouse the copies lie: beside what they are copies of, so that they go with their source."""
+
+_LOOK_SECONDS = 0.05
+_COPIES = 3
+_STATE_FILE = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
+"""Files of a state store, of Spark's own and of RocksDB: the version comes first."""
+
+Reader = MaterializedViewRecord | SinkRecord
+
+
+class NotYet(Exception):  # noqa: N818 - it is what is waited for
+    """Why a point cannot be made now. ``is_final``: nor a moment later."""
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_final = is_final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """A reader as it stands: its newest committed batch, its table's version with all of it, and its checkpoint.
+
+    ``reads`` are (input, first version of its table that is not in it).
+    """
+
+    record: Reader
+    checkpoint: str
+    version: int
+    batch: int
+    reads: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The name of its copy."""
+        return view_job(self.record.id) if isinstance(self.record, MaterializedViewRecord) else sink_job(self.record.id)
+
+
+def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[OperationRecord, ...]:
+    """The unsafe operations on a source that a point can be made for now, oldest first.
+
+    Those from which on no reader has started yet, and of which it is not known that there is none.
+    """
+    facts = context.metastore.runtime
+    last = facts.last_runs().get(ingest_fragment(source.id))
+    # Where nothing was ever read there are no rows to take back.
+    if last is None or last.epoch >= newest_change(snapshot, source):
+        return ()
+    known = facts.rewind_operations(source.id)
+    found = context.metastore.unsafe_since(last.epoch + 1)
+    wanted = [
+        record
+        for record in reversed(found)
+        if record.epoch not in known and ingest_fragment(source.id) in prediction_from_json(record.prediction)
+    ]
+    # What follows a REWIND that is not carried out yet rests on it: its point comes after.
+    done = facts.rewound()
+    pending = [r.epoch for r in snapshot.all("rewind") if r.source_id == source.id and r.epoch not in done]
+    return tuple(record for record in wanted if all(record.epoch <= epoch for epoch in pending))
+
+
+def newest_change(snapshot: Snapshot, source: SourceRecord) -> int:
+    """The newest epoch that changed a source, its splits or what it uses."""
+    return max(
+        snapshot.fragment_epoch(ingest_fragment(source.id)),
+        *(snapshot.object_epoch(id_) for id_ in (source.id, *source.uses)),
+    )
+
+
+def make_points(
+    context: Context,
+    source: SourceRecord,
+    records: Sequence[OperationRecord],
+    is_over: Callable[[], bool],
+    on_noted: Callable[[], object],
+) -> None:
+    """Makes one point for these operations, which met the same rows, or notes why there is none.
+
+    Its reader must have stopped; it may go on from ``on_noted`` on, while points that are too many are removed. Waits
+    for the source's readers as long as ``rewind_point_timeout`` says, up to ten times as long while they get on, since
+    the source stands still meanwhile; or until ``is_over``: then nothing is noted.
+    """
+    snapshot = context.metastore.snapshot()
+    limit = StallTimeout(milliseconds(snapshot, "rewind_point_timeout") / 1000)
+    while True:
+        snapshot = context.metastore.snapshot()
+        try:
+            made = _make(context, snapshot, source, records)
+        except NotYet as error:
+            if is_over():
+                return
+            limit.note({}, {"its readers": _reached(context, snapshot, source)})
+            if not error.is_final and not limit.is_over:
+                time.sleep(_LOOK_SECONDS)
+                continue
+            made = tuple(_point(source, record, reason=error.reason) for record in records)
+        fault("rewind_point.before_note")
+        context.metastore.runtime.write_rewind_points(made)
+        fault("rewind_point.after_note")
+        on_noted()
+        prune_points(context, context.metastore.snapshot(), source.id)
+        return
+
+
+def _reached(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[object, ...]:
+    """How far the readers of a source are, direct or through others."""
+    statuses, warehouse = context.metastore.runtime.job_statuses(), context.warehouse
+    found: list[object] = []
+    for reader in snapshot.dependents_of(source.id):
+        if isinstance(reader, SinkRecord):
+            checkpoint, job = warehouse.sink_checkpoint(reader.id, reader.generation), sink_job(reader.id)
+        elif isinstance(reader, MaterializedViewRecord):
+            checkpoint, job = warehouse.view_checkpoint(reader.id, reader.generation), view_job(reader.id)
+        else:
+            continue
+        found += [newest_planned(warehouse, checkpoint), committed_versions(warehouse, checkpoint)]
+        found.append(run_mark(statuses.get(job)))
+    return tuple(found)
+
+
+def milliseconds(snapshot: Snapshot, name: str) -> int:
+    """A system parameter that is a time."""
+    from rw_sql.model.parameters import SYSTEM_PARAMETERS
+
+    return int((snapshot.parameter(name) or SYSTEM_PARAMETERS[name].default).removesuffix("ms"))
+
+
+def kept_points(snapshot: Snapshot) -> int:
+    """How many points a source keeps."""
+    from rw_sql.model.parameters import SYSTEM_PARAMETERS
+
+    return int(snapshot.parameter("rewind_points") or SYSTEM_PARAMETERS["rewind_points"].default)
+
+
+def _point(source: SourceRecord, record: OperationRecord, *, reason: str) -> RewindPoint:
+    return RewindPoint(source_id=source.id, operation=record.epoch, made_ms=now_ms(), reason=reason)
+
+
+def _make(
+    context: Context, snapshot: Snapshot, source: SourceRecord, records: Sequence[OperationRecord]
+) -> tuple[RewindPoint, ...]:
+    if kept_points(snapshot) == 0:
+        raise NotYet("none are kept: ALTER SYSTEM SET rewind_points = 5", is_final=True)
+    log_version = latest_version(context.warehouse, context.log_path(source))
+    stands = stands_of(context, snapshot, source, log_version)
+    dependents = tuple(
+        PointDependent(
+            id=stand.record.id,
+            generation=stand.record.generation,
+            version=stand.version,
+            batch=stand.batch,
+            reads=stand.reads,
+        )
+        for stand in stands
+    )
+    folder = _same(context, source, log_version, dependents)
+    if folder is None:
+        folder = f"rewind-{source.id}/{records[0].epoch}"
+        fault("rewind_point.before_copy")
+        _copy_all(context, folder, stands)
+        fault("rewind_point.after_copy")
+    return tuple(
+        RewindPoint(
+            source_id=source.id,
+            operation=record.epoch,
+            made_ms=now_ms(),
+            folder=folder,
+            log_version=log_version,
+            states=_states(context, snapshot, source, record),
+            dependents=dependents,
+        )
+        for record in records
+    )
+
+
+def _same(
+    context: Context, source: SourceRecord, log_version: int, dependents: tuple[PointDependent, ...]
+) -> str | None:
+    """The copies of an earlier point, where nothing has moved since."""
+    for point in context.metastore.runtime.rewind_points(source.id):
+        if point.reason is None and (point.log_version, point.dependents) == (log_version, dependents):
+            return point.folder
+    return None
+
+
+def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: OperationRecord) -> dict[str, str]:
+    """Where the splits stood when an operation took hold, as JSON."""
+    fragment = ingest_fragment(source.id)
+    before = before_from_json(record.before).states.get(fragment, {})
+    told = prediction_from_json(record.prediction)[fragment]
+    stood = []
+    for split, state in told.stood.items():
+        row = before.get(split) or snapshot.states(fragment).get(split)
+        epoch = row.epoch if row is not None and row.epoch < record.epoch else 0
+        stood.append(
+            StoredState(fragment=fragment, split=split, state=state, epoch=epoch, log_version=told.log_version)
+        )
+    kind = connector(source.connector)
+    reached = read_positions_before(context.warehouse, source, record.epoch, stood)
+    return {split: kind.encode_state(state) for split, state in reached.items()}
+
+
+def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_version: int) -> tuple[Stand, ...]:
+    """Every reader of a source, direct or through others, once all have what its log and each other's tables hold.
+
+    Raises NotYet where one lacks something, or has more of another's table than belongs to that one's batch.
+    """
+    readers = [r for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord | SinkRecord)]
+    unfinished = unfinished_backfills(context.metastore, snapshot)
+    for reader in readers:
+        if view_job(reader.id) in unfinished:
+            # Its checkpoint stands in its history's table, which is gone once it is live.
+            raise NotYet(f"{reader.kind.replace('_', ' ')} {reader.name} had not all of its history yet")
+    stands: dict[int, Stand] = {}
+    versions = {source.id: log_version}
+    for reader in readers:
+        stands[reader.id] = stand = _reads(context, snapshot, _stand(context, reader))
+        versions[reader.id] = stand.version
+    for reader in readers:
+        _require_arrived(context, snapshot, stands[reader.id], versions)
+    return tuple(stands.values())
+
+
+def _stand(context: Context, reader: Reader) -> Stand:
+    warehouse = context.warehouse
+    is_view = isinstance(reader, MaterializedViewRecord)
+    checkpoint = (warehouse.view_checkpoint if is_view else warehouse.sink_checkpoint)(reader.id, reader.generation)
+    committed = max((int(n) for n in warehouse.list_names(f"{checkpoint}/commits") if n.isdigit()), default=-1)
+    # After the look at the checkpoint: a batch that it has committed is in the table.
+    version = version_of_batch(context, warehouse.data(reader.id, reader.generation), committed)
+    return Stand(record=reader, checkpoint=checkpoint, version=version, batch=committed)
+
+
+def version_of_batch(context: Context, table: str, batch: int) -> int:
+    """The newest version of a job's table that holds nothing of batches after this one; -1 where there is none."""
+    version = -1
+    for at, actions in commits(context.warehouse, table):
+        version = max(version, at)
+        found = job_commit(actions)
+        if found is None:
+            continue
+        if (found.batch if found.batch >= 0 else found.done) <= batch:
+            return version
+        # A fence tells what came before it; maintenance that came after such a batch holds its rows too.
+        version = -1
+    return version
+
+
+def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, versions: dict[int, int]) -> None:
+    reader = stand.record
+    told = f"{reader.kind.replace('_', ' ')} {reader.name}"
+    is_paused = isinstance(reader, SinkRecord) and reader.is_paused
+    status = context.metastore.runtime.job_statuses().get(stand.folder)
+    is_final = is_paused or (status is not None and status.state == "STALLED")
+    starts = reader.starts if isinstance(reader, SinkRecord) else ()
+    if isinstance(reader, MaterializedViewRecord) and own_inputs(snapshot, reader):
+        raise NotYet(f"{told} reads a source that is not shared, by itself", is_final=True)
+    if stand.version < 0 or (stand.batch < 0 and starts):
+        raise NotYet(f"{told} had not begun to read", is_final=is_final)
+    for id_, at in stand.reads:
+        if id_ not in versions:
+            continue
+        if at > versions[id_] + 1:
+            raise NotYet(f"{told} and what it reads did not stand still together", is_final=is_final)
+        table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
+        if at <= _last_data(context, table, versions[id_], is_feed=id_ in fed_by(snapshot, reader)):
+            why = "was paused" if is_paused else "was stalled" if is_final else "took too long to read"
+            raise NotYet(f"{told} {why} and lacks what its inputs held", is_final=is_final)
+
+
+def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
+    """With the first version of each input's table that is not in it."""
+    reader = stand.record
+    fed = fed_by(snapshot, reader)
+    reads = []
+    for id_ in reader.inputs:
+        table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
+        try:
+            table_id = str(DeltaTable(table).metadata().id)
+            feeds = {table_id} if id_ in fed else set()
+            reached = committed_versions(context.warehouse, stand.checkpoint, feeds=feeds)
+            reads.append((id_, reached.get(table_id, 0)))
+        except TableNotFoundError as error:
+            raise NotYet(f"{reader.name} had nothing to read from yet") from error
+    return replace(stand, reads=tuple(reads))
+
+
+def _last_data(context: Context, table: str, newest: int, *, is_feed: bool) -> int:
+    """The newest version up to ``newest`` that adds rows, of a change feed also one that takes some; -1 without one."""
+    for version, actions in commits(context.warehouse, table):
+        if version <= newest and (has_new_data(actions) or (is_feed and takes_data(actions))):
+            return version
+    return -1
+
+
+def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
+    root = f"{context.warehouse.uri}/{FOLDER}/{folder}"
+    context.warehouse.remove(root)
+    for stand in stands:
+        for attempt in range(1, _COPIES + 1):
+            context.warehouse.remove(f"{root}/{stand.folder}")
+            try:
+                copy_checkpoint(context, stand.checkpoint, f"{root}/{stand.folder}", stand.batch)
+            except FileNotFoundError as error:
+                # Spark removes files of old batches meanwhile: those are not in the next listing.
+                if attempt == _COPIES:
+                    raise NotYet(f"the checkpoint of {stand.record.name} could not be copied: {error}") from error
+            else:
+                break
+
+
+def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> None:
+    """Copies a checkpoint as it was after a batch; without batches that were planned later.
+
+    On a local path the files are linked: nobody writes into one that is there, each is replaced as a whole.
+    Raises FileNotFoundError where a file goes meanwhile.
+    """
+    warehouse = context.warehouse
+    files = warehouse.files
+    names = list(files.find(origin)) if warehouse.exists(origin) else []
+    base = str(files._strip_protocol(origin)).rstrip("/")
+    for path in names:
+        name = str(path)[len(base) + 1 :]
+        if not name or name.endswith("/") or _is_later(name, batch):
+            continue
+        to = f"{target}/{name}"
+        warehouse.make_folders(to.rpartition("/")[0])
+        if warehouse.is_local:
+            _link(str(path), str(files._strip_protocol(to)))
+        else:
+            files.cp_file(str(path), to)
+
+
+def _link(path: str, to: str) -> None:
+    try:
+        os.link(path, to)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without links
+        shutil.copy2(path, to)
+
+
+def _is_later(name: str, batch: int) -> bool:
+    """Whether a file of a checkpoint is of a batch after that one.
+
+    The state after a batch has the version after its number. A later snapshot of it would be loaded in the place of
+    what the same batches come to when they are read again.
+    """
+    folder, _, file = name.partition("/")
+    if folder == "state":
+        version = _STATE_FILE.fullmatch(file.rpartition("/")[2])
+        return version is not None and int(version[1]) > batch + 1
+    number = file.removeprefix(".").removesuffix(".crc")
+    return folder in ("offsets", "commits") and (not number.isdigit() or int(number) > batch)
+
+
+def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
+    """Where the copy of a dependent's checkpoint lies."""
+    root = f"{context.warehouse.uri}/{FOLDER}/{point.folder}"
+    for job in (view_job(object_id), sink_job(object_id)):
+        if context.warehouse.list_names(f"{root}/{job}"):
+            return f"{root}/{job}"
+    return f"{root}/{view_job(object_id)}"
+
+
+def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
+    """Drops all but the newest points of a source, and copies that no point refers to.
+
+    Not what a REWIND still needs that is not carried out yet.
+    """
+    facts = context.metastore.runtime
+    done = facts.rewound()
+    pending = {r.operation for r in snapshot.all("rewind") if r.source_id == source_id and r.epoch not in done}
+    points = facts.rewind_points(source_id)
+    made = [point for point in points if point.reason is None]
+    limit = kept_points(snapshot)
+    old = [point for point in made[: max(0, len(made) - limit)] if point.operation not in pending]
+    # Why there is none is kept somewhat longer: as long as the points of as many operations again.
+    told = [point for point in points if point.reason is not None]
+    old += told[: max(0, len(told) - 2 * limit - 1)]
+    if old:
+        facts.drop_rewind_points(old)
+    root = f"{context.warehouse.uri}/{FOLDER}"
+    kept = {point.folder for point in facts.rewind_points(source_id)}
+    for name in context.warehouse.list_names(f"{root}/rewind-{source_id}"):
+        if f"rewind-{source_id}/{name}" not in kept:
+            context.warehouse.remove(f"{root}/rewind-{source_id}/{name}")
+
+
+def least_needed_version(context: Context, object_id: int) -> int | None:
+    """The oldest version of a source's log, or of a view's table, that a rewind point needs; None where none does.
+
+    Whoever cleans a table up keeps that version readable: its files, and the commits from it on.
+    """
+    needed = []
+    for point in context.metastore.runtime.rewind_points():
+        if point.reason is not None:
+            continue
+        if point.source_id == object_id:
+            needed.append(point.log_version)
+        for found in point.dependents:
+            needed += [found.version] if found.id == object_id else []
+            # A reader that goes back reads on from where it stood, also in what does not go back with it. After its
+            # first batch it asks for the version before: see log_readers.
+            is_first = found.batch == 0
+            needed += [max(0, version - is_first) for id_, version in found.reads if id_ == object_id]
+    return min(needed, default=None)

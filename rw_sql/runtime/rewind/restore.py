@@ -1,0 +1,204 @@
+"""Carries out a REWIND: tables back to their versions, checkpoints back to their copies, positions moved past that.
+
+Runs while every job that it concerns stands still. Each step finds out whether it is done already, so that after a
+kill the next owner begins from the top.
+
+A table is taken back by Delta's RESTORE, which is a commit like any other: its readers would meet the rows between once
+more, so the copies of their checkpoints are put to the version after it. What remembers a run or a batch must not take
+what comes for what it has seen: the commit carries a new run, and the batch that the table now ends with.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from rw_sql.checkpoints.checkpoint import changes_of, read_checkpoint
+from rw_sql.checkpoints.files import CheckpointFiles
+from rw_sql.checkpoints.positions import DELTA, move_delta
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.model.job_specs import ingest_fragment, rebuild_job, sink_job, view_job
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, restored_version
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.ingest.job import note_positions
+from rw_sql.runtime.rewind.points import copies_of, copy_checkpoint
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import PointDependent, RewindPoint
+    from rw_sql.metastore.records import RewindRecord
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+MARK = "_rw_sql/rewound"
+"""Which REWIND a checkpoint was put back for, inside of it: the last file that is written."""
+
+
+class CannotRewindError(Exception):
+    """What was found missing when a REWIND was carried out."""
+
+
+def rewind_jobs(snapshot: Snapshot, rewind: RewindRecord) -> tuple[str, ...]:
+    """The jobs that stand still while a REWIND is carried out."""
+    jobs = [ingest_fragment(rewind.source_id)]
+    for record in snapshot.dependents_of(rewind.source_id):
+        if isinstance(record, MaterializedViewRecord):
+            jobs.append(view_job(record.id))
+        elif isinstance(record, SinkRecord):
+            jobs.append(sink_job(record.id))
+    ids = {record.id for record in snapshot.dependents_of(rewind.source_id)}
+    jobs += [rebuild_job(found) for found in snapshot.all("rebuild") if found.view_id in ids]
+    return tuple(jobs)
+
+
+def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> None:
+    """Does what a REWIND wants, or the rest of it, and notes that it is done. Raises CannotRewindError."""
+    source = snapshot.get(rewind.source_id)
+    points = context.metastore.runtime.rewind_points(rewind.source_id)
+    point = next((found for found in points if found.operation == rewind.operation and found.reason is None), None)
+    if not isinstance(source, SourceRecord) or point is None:
+        raise CannotRewindError(f"there is no rewind point for operation {rewind.operation} any more")
+    back: dict[str, int] = {}
+    fault("rewind.before_log")
+    log = context.log_path(source)
+    job = ingest_fragment(source.id)
+    at = _restore(context, snapshot, job, log, point.log_version, rewind.epoch, generation=1, done=-1)
+    _note(back, log, at)
+    fault("rewind.after_log")
+    for dependent in point.dependents:
+        record = snapshot.get(dependent.id)
+        if isinstance(record, MaterializedViewRecord) and record.generation == dependent.generation:
+            table = context.warehouse.data(record.id, record.generation)
+            at = _restore(
+                context,
+                snapshot,
+                view_job(record.id),
+                table,
+                dependent.version,
+                rewind.epoch,
+                generation=record.generation,
+                done=dependent.batch,
+            )
+            _note(back, table, at)
+            fault("rewind.after_table")
+            checkpoint = context.warehouse.view_checkpoint(record.id, record.generation)
+        elif isinstance(record, SinkRecord):
+            checkpoint = context.warehouse.sink_checkpoint(record.id, record.generation)
+        else:
+            continue
+        _put_checkpoint(context, snapshot, point, dependent, checkpoint, back, rewind.epoch)
+        fault("rewind.after_checkpoint")
+    note_positions(context, source, run=_run(context, source), epoch=rewind.epoch)
+    fault("rewind.before_note")
+    context.metastore.runtime.note_rewound(rewind.epoch, source.id)
+    fault("rewind.after_note")
+
+
+def _note(back: dict[str, int], table: str, version: int) -> None:
+    back[str(DeltaTable(table).metadata().id)] = version
+
+
+def _run(context: Context, source: SourceRecord) -> int:
+    last = context.metastore.runtime.last_runs().get(ingest_fragment(source.id))
+    return last.run if last is not None else 0
+
+
+def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> int | None:
+    """The version at which a table was taken back for a REWIND; None where it was not yet."""
+    for version, actions in commits(warehouse, table, down_to=above + 1):
+        found = job_commit(actions)
+        if found is not None and found.rewind == rewind and restored_version(actions) is not None:
+            return version
+    return None
+
+
+def _restore(
+    context: Context, snapshot: Snapshot, job: str, table: str, version: int, rewind: int, *, generation: int, done: int
+) -> int:
+    """Takes a job's table back, unless it was; the version at which it is."""
+    at = restored_for(context.warehouse, table, rewind, version)
+    if at is not None:
+        return at
+    run = context.metastore.runtime.claim_run(job, snapshot.epoch, context.owner)
+    # Its fence is a commit, so that there is a version to go back from; and it keeps earlier runs out.
+    output = JobOutput.reopen(context.warehouse, table, job=job, run=run.run, epoch=run.epoch, generation=generation)
+    fault("rewind.fenced")
+    return output.restore(version, rewind=rewind, done=done)
+
+
+def _put_checkpoint(
+    context: Context,
+    snapshot: Snapshot,
+    point: RewindPoint,
+    dependent: PointDependent,
+    checkpoint: str,
+    back: dict[str, int],
+    rewind: int,
+) -> None:
+    """The copy in the checkpoint's place, with the positions in what went back moved past that."""
+    warehouse = context.warehouse
+    if _mark(warehouse, checkpoint) == rewind:
+        return
+    warehouse.remove(checkpoint)
+    fault("rewind.checkpoint_removed")
+    if dependent.batch >= 0:
+        copy_checkpoint(context, copies_of(context, point, dependent.id), checkpoint, dependent.batch)
+        fault("rewind.checkpoint_copied")
+        _move(context, snapshot, dependent, checkpoint, back)
+    fault("rewind.checkpoint_moved")
+    warehouse.write_text(f"{checkpoint}/{MARK}", json.dumps({"rewind": rewind, "operation": point.operation}))
+
+
+def _mark(warehouse: Warehouse, checkpoint: str) -> int | None:
+    try:
+        return int(json.loads(warehouse.read_text(f"{checkpoint}/{MARK}"))["rewind"])
+    except FileNotFoundError:
+        return None
+
+
+def _move(
+    context: Context, snapshot: Snapshot, dependent: PointDependent, checkpoint: str, back: dict[str, int]
+) -> None:
+    beyond = {table: version + 1 for table, version in back.items()}
+    for id_, version in dependent.reads:
+        table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
+        try:
+            known = str(DeltaTable(table).metadata().id)
+        except TableNotFoundError as error:
+            raise CannotRewindError(f"the table of object {id_} is gone") from error
+        if known in beyond:
+            continue
+        further = read_on_from(context.warehouse, table, version)
+        if further is None:
+            raise CannotRewindError(f"what object {dependent.id} read of object {id_} was taken back since")
+        if further != version:
+            beyond[known] = further
+    files = CheckpointFiles.at(checkpoint)
+    found = read_checkpoint(files)
+    moved: dict[str, str | None] = {
+        source.name: move_delta(source.text, beyond[source.table])
+        for source in found.sources
+        if source.kind == DELTA and source.text is not None and source.table in beyond
+    }
+    for change in changes_of(found, moved):
+        files.write(change.name, change.after)
+
+
+def read_on_from(warehouse: Warehouse, table: str, version: int) -> int | None:
+    """Where a reader that stands at a version goes on in a table that may have been taken back since.
+
+    None where the table was taken back to something else than that reader has read.
+    """
+    for at, actions in commits(warehouse, table, down_to=version):
+        to = restored_version(actions)
+        if to is None:
+            continue
+        stood = version - 1
+        between = range(min(to, stood) + 1, max(to, stood) + 1)
+        changed = any(v in between and has_new_data(a) for v, a in commits(warehouse, table, down_to=between.start))
+        return None if changed else at + 1
+    return version

@@ -1,0 +1,172 @@
+"""Which jobs stand still for a rewind point or a REWIND, and the work that they stand still for.
+
+Asked by the reconciler at each of its turns. A source's reader waits while a point of an unsafe operation is made; all
+jobs of a REWIND wait until it is carried out. Both are found out from the catalog and the facts of the jobs alone, so
+that whoever owns the jobs next goes on with them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.job_specs import ingest_fragment, ingest_spec, job_object
+from rw_sql.runtime.delta.job_output import FencedError
+from rw_sql.runtime.jobs.job import cause_line
+from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.rewind.points import make_points, newest_change, wanted_points
+from rw_sql.runtime.rewind.restore import CannotRewindError, carry_out, rewind_jobs
+from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.event_log import log_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import OperationRecord, RewindRecord
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class _Work:
+    """One piece of work of a source: what it is for, and when it may be tried again."""
+
+    aim: tuple[int, ...]
+    future: Future[None] | None = None
+    retry_at: float = 0.0
+    problem: str | None = None
+
+    @property
+    def is_working(self) -> bool:
+        return self.future is not None and not self.future.done()
+
+
+class Rewinding:
+    """The rewind points and REWINDs of one warehouse in the process that owns its jobs."""
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        self._context = context
+        self._wake = wake
+        self._stopping = threading.Event()
+        self._works: dict[int, _Work] = {}
+        self.owed: frozenset[str] = frozenset()
+        """The jobs that are not as the catalog wants them until a REWIND is carried out."""
+        self._stamp: tuple[object, ...] = ()
+        self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
+
+    def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
+        """The jobs that must not run now. ``busy`` are those that run, or are being started or stopped.
+
+        Begins the work that they wait for as soon as they stand still.
+        """
+        found: set[str] = set()
+        owed: set[str] = set()
+        done = self._context.metastore.runtime.rewound()
+        pending = [rewind for rewind in snapshot.all("rewind") if rewind.epoch not in done]
+        waiting = self._points(snapshot)
+        for source, records in waiting:
+            job = ingest_fragment(source.id)
+            spec = busy.get(job)
+            is_rewound = any(rewind.source_id == source.id for rewind in pending)
+            if spec is not None and not is_rewound and spec == ingest_spec(snapshot, source):
+                continue  # the operation changes nothing for the reader: it reads on
+            found.add(job)
+            if job not in busy:
+                aim = tuple(record.epoch for record in records)
+                act = partial(make_points, self._context, source, records, self._stopping.is_set, self._wake)
+                self._begin(source.id, aim, act)
+        for rewind in pending:
+            jobs = rewind_jobs(snapshot, rewind)
+            owed.update(jobs)
+            if any(source.id == rewind.source_id for source, _ in waiting):
+                # First its own point: what it takes back can then be had again. But no sink reads for that: it has a
+                # new generation already, and without the copy of its checkpoint would send out everything anew.
+                found.update(job for job in jobs if job.startswith("sink-"))
+                continue
+            found.update(jobs)
+            if not any(job in busy for job in jobs):
+                self._carry_out(snapshot, rewind, jobs)
+        self._works = {id_: work for id_, work in self._works.items() if work.is_working or work.retry_at}
+        self.owed = frozenset(owed)
+        return frozenset(found)
+
+    def stop(self) -> None:
+        """Returns when nothing of it is under way any more."""
+        self._stopping.set()
+        wait([work.future for work in self._works.values() if work.future is not None])
+
+    def _points(self, snapshot: Snapshot) -> tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...]:
+        """The sources whose operations want a point, with these. Looked for only where something has moved."""
+        facts = self._context.metastore.runtime
+        stamp = (snapshot, *facts.rewind_stamp())
+        if len(stamp) == len(self._stamp) and all(a is b for a, b in zip(stamp, self._stamp, strict=True)):
+            return self._found
+        found = []
+        for job, run in facts.last_runs().items():
+            source = snapshot.get(int(job.removeprefix("ingest-"))) if job.startswith("ingest-") else None
+            if isinstance(source, SourceRecord) and newest_change(snapshot, source) > run.epoch:
+                records = wanted_points(self._context, snapshot, source)
+                found += [(source, records)] if records else []
+        self._stamp, self._found = stamp, tuple(found)
+        return self._found
+
+    def _begin(self, source_id: int, aim: tuple[int, ...], act: Callable[[], None]) -> None:
+        work = self._works.get(source_id)
+        if work is not None and (work.is_working or (work.aim == aim and time.monotonic() < work.retry_at)):
+            return
+        work = self._works[source_id] = _Work(aim=aim)
+        work.future = run_in_background(partial(self._try, work, act), f"rewind-{source_id}")
+
+    def _try(self, work: _Work, act: Callable[[], None]) -> None:
+        work.retry_at, work.problem = time.monotonic() + _RETRY_SECONDS, "it failed unexpectedly"
+        try:
+            act()
+        except (SqlError, CannotRewindError, FencedError, DeltaError, OSError) as error:
+            work.problem = cause_line(str(error)) or type(error).__name__
+            logger.warning("rewind: %s", work.problem)
+        else:
+            work.retry_at, work.problem = 0.0, None
+        finally:
+            self._wake()
+
+    def _carry_out(self, snapshot: Snapshot, rewind: RewindRecord, jobs: tuple[str, ...]) -> None:
+        aim = (rewind.epoch,)
+        before = self._works.get(rewind.source_id)
+        problem = before.problem if before is not None and before.aim == aim else None
+        if problem is not None:
+            self._tell(rewind, jobs, problem)
+
+        def act() -> None:
+            log_event("rewind", epoch=rewind.epoch, source=rewind.name, operation=rewind.operation)
+            carry_out(self._context, self._context.metastore.snapshot(), rewind)
+            log_event("rewound", epoch=rewind.epoch, source=rewind.name, operation=rewind.operation)
+
+        self._begin(rewind.source_id, aim, act)
+
+    def _tell(self, rewind: RewindRecord, jobs: tuple[str, ...], problem: str) -> None:
+        """Why jobs stand still, where a REWIND cannot be carried out."""
+        reason = f"REWIND TO OPERATION {rewind.operation}: {problem}"
+        statuses = self._context.metastore.runtime.job_statuses()
+        fresh = [
+            JobStatus(job=job, object_id=job_object(job), state="STALLED", reason=reason, updated_ms=now_ms())
+            for job in jobs
+            if (known := statuses.get(job)) is None or known.reason != reason
+        ]
+        if fresh:
+            self._context.metastore.runtime.write_job_status(fresh)

@@ -1,0 +1,65 @@
+"""What a sink's query gives, as its writer takes it: rows in order, each with what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.connectors.sink import APPEND_ONLY, DEBEZIUM, DELETE, INSERT, OP, UPDATE, UPDATE_BEFORE
+from rw_sql.runtime.decoding.decoder import BATCH, OFFSET, RUN, SPLIT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.connectors.sink import SinkShape
+
+CHANGE = "_change_type"
+VERSION = "_commit_version"
+FEED_COLUMNS = (CHANGE, VERSION)
+"""What Delta's change data feed tells of a row, as far as it matters here."""
+
+LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET)
+"""By these a source's log is in the order in which its records were read; older logs have no second of these."""
+
+_OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
+
+
+def arranged(rows: pa.Table, shape: SinkShape, *, keys_move: bool = False) -> pa.Table:
+    """The shape's columns and OP, in order: a source's by offset, a change feed's by commit.
+
+    ``rows`` has beside the shape's columns those of LOG_ORDER, or FEED_COLUMNS, or none. ``keys_move``: an update may
+    change the columns that identify a row.
+    """
+    columns = list(shape.columns)
+    if CHANGE in rows.column_names:
+        return _changes(rows, shape, keys_move=keys_move).select([*columns, OP])
+    if RUN in rows.column_names:
+        rows = _sorted(rows, tuple(name for name in LOG_ORDER if name in rows.column_names))
+    return rows.select(columns).append_column(OP, pa.array([INSERT] * rows.num_rows, pa.string()))
+
+
+def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
+    known = dict(_OPERATIONS)
+    if keys_move and shape.type != DEBEZIUM:
+        known["update_preimage"] = DELETE
+    operations = [known[change] for change in rows.column(CHANGE).to_pylist()]
+    wanted = {INSERT, UPDATE}
+    if shape.type != APPEND_ONLY:
+        wanted.add(DELETE)
+    if shape.type == DEBEZIUM:
+        wanted.add(UPDATE_BEFORE)
+    given = rows.append_column(OP, pa.array(operations, pa.string()))
+    given = given.filter(pc.is_in(given.column(OP), value_set=pa.array(sorted(wanted))))
+    # Within a commit what was there and what goes comes before what is there now.
+    is_before = pc.is_in(given.column(OP), value_set=pa.array([UPDATE_BEFORE, DELETE]))
+    is_after = pc.cast(pc.invert(is_before), pa.int8())
+    return _sorted(given.append_column("__after", is_after), (VERSION, "__after"))
+
+
+def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    columns = {name: rows[name] for name in by}
+    if BATCH in columns:
+        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # rows of before there was this column were read first
+    return rows.take(pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in by]))

@@ -1,0 +1,316 @@
+"""A sink's query: from its inputs' tables to a target outside, every batch at least once.
+
+Where a target keeps the number of a batch with its rows, a batch is there once. For the others the sink's own table in
+the warehouse, which has no rows, tells which batches are through; a kill before that is told repeats one.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import sink_connector
+from rw_sql.connectors.sink import ON_ERROR, SKIP, RefusedRowsError, SinkError, TargetUnfitError
+from rw_sql.metastore.records import SinkRecord, SourceRecord
+from rw_sql.model.job_specs import sink_spec
+from rw_sql.runtime.delta.change_feed import feed_begin
+from rw_sql.runtime.delta.delta_log import last_batch
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.delta.rejected_rows import REJECTED, RejectedRows, reason_of
+from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, planned_rows
+from rw_sql.runtime.jobs.inputs import input_frame, path_of, require_input
+from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
+from rw_sql.runtime.jobs.table_paths import with_way_out
+from rw_sql.runtime.positions.checkpoint_handover import begin_at
+from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.positions.table_consumers import require_versions
+from rw_sql.runtime.sinks.batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
+from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.upkeep.table_upkeep import Upkeep
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from rw_sql.connectors.sink import SinkLook, SinkWriter
+    from rw_sql.model.job_specs import SinkSpec
+    from rw_sql.runtime.jobs.context import Context
+
+BATCH_BYTES = "64m"
+"""About how much of its input one batch reads: it goes through the memory of the process that runs the jobs."""
+
+_PROGRESS = '{"type":"struct","fields":[{"name":"batch","type":"long","nullable":true,"metadata":{}}]}'
+
+
+def _require_target(look: SinkLook) -> None:
+    """Raises StalledError where the target cannot take rows now."""
+    if look.error is not None:
+        raise StalledError(f"UNREACHABLE {look.error}")
+    if look.missing is not None:
+        raise StalledError(f"MISSING {look.missing}")
+    if look.misfit is not None:
+        raise StalledError(f"UNFIT {look.misfit}" + (f": {look.hint}" if look.hint else ""))
+
+
+def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> None:
+    """Raises StalledError where batches are through that the checkpoint knows nothing of: Spark would number from 0."""
+    done = last_batch(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
+    if done > newest_planned(context.warehouse, checkpoint):
+        raise StalledError(
+            f"CHECKPOINT lost: batch {done} of {spec.name} is through, and its checkpoint does not know it: "
+            f"put the checkpoint back, or DROP SINK {spec.name} and create it again"
+        )
+
+
+@dataclass(slots=True)
+class Sink:
+    """One run of a sink's query."""
+
+    context: Context
+    spec: SinkSpec
+    run: int
+    progress: JobOutput
+    writer: SinkWriter
+    checkpoint: str
+    done: int
+    upkeep: Upkeep
+    gate: BatchGate = field(default_factory=BatchGate)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    query: StreamingQuery | None = None
+    is_stopped: bool = False
+    stall: StalledError | None = None
+    rejected: RejectedRows | None = None
+
+    @staticmethod
+    def start(context: Context, spec: SinkSpec) -> Sink:
+        """Looks at the target, claims a run, fences earlier ones, finds the last batch that is through, and starts.
+
+        Raises StalledError, and has written nothing where the target cannot take rows.
+        """
+        snapshot = context.metastore.snapshot()
+        record = snapshot.get(spec.sink_id)
+        if not isinstance(record, SinkRecord) or sink_spec(snapshot, record) != spec:
+            raise StalledError("the catalog has moved on")
+        kind = sink_connector(spec.connector)
+        options = context.resolve(spec.options, snapshot)
+        # Before anything is written: while the target is away, each further try would leave a run and a fence.
+        _require_target(kind.look(options, spec.shape))
+        tables: dict[int, DeltaTable] = {}
+        for given in spec.inputs:
+            source = snapshot.get(given.id)
+            if isinstance(source, SourceRecord):
+                context.ensure_log(source)
+            tables[given.id] = require_input(context, given)
+        require_shared(context.warehouse, context.sessions.spark)
+        checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
+        _require_checkpoint(context, spec, checkpoint)
+        require_versions(context, spec, checkpoint)
+        fault("sink.before_claim")
+        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        fault("sink.after_claim")
+        progress = JobOutput.open(
+            context.warehouse,
+            context.warehouse.data(spec.sink_id, spec.generation),
+            _PROGRESS,
+            job=spec.job,
+            run=run.run,
+            epoch=run.epoch,
+            generation=spec.generation,
+        )
+        try:
+            writer = kind.open(options, spec.shape, spec.identity)
+        except SinkError as error:
+            raise StalledError(f"UNREACHABLE {error}") from error
+        try:
+            held = writer.fence(run.run, spec.generation)
+            job = Sink(
+                context=context,
+                spec=spec,
+                run=run.run,
+                progress=progress,
+                writer=writer,
+                checkpoint=checkpoint,
+                done=progress.done if held is None else max(held, progress.done),
+                upkeep=Upkeep(context=context, object_id=spec.sink_id, generation=spec.generation, output=progress),
+            )
+            if options.get(ON_ERROR) == SKIP:
+                job.rejected = RejectedRows.open(context.warehouse.rejected(spec.sink_id, spec.generation), spec.shape)
+            for input_id, version in spec.starts:
+                if version >= 0:
+                    job._begin_after(tables[input_id], version)
+            job._start_query()
+        except SinkError as error:
+            writer.close()
+            raise StalledError(f"UNREACHABLE {error}") from error
+        except BaseException:
+            # Whatever broke it off, Ctrl-C included: nobody else knows this writer.
+            writer.close()
+            raise
+        return job
+
+    def _start_query(self) -> None:
+        spark = self.context.sessions.new()
+        fault("sink.before_query")
+        frame, mode = self._frame(spark)
+        self.query = (
+            frame.writeStream.queryName(self.spec.job)
+            .outputMode(mode)
+            .option("checkpointLocation", self.checkpoint)
+            .foreachBatch(self.gate.guarded(self._on_batch))
+            .start()
+        )
+        fault("sink.after_query")
+
+    def _frame(self, spark: SparkSession) -> tuple[DataFrame, str]:
+        """The stream and its output mode."""
+        if self.spec.query:
+            for given in self.spec.inputs:
+                input_frame(self.context, spark, given, BATCH_BYTES).createOrReplaceTempView(given.name)
+            frame = spark.sql(self.spec.query)
+            return frame, "update" if self.spec.replaces else "append"
+        (given,) = self.spec.inputs
+        columns = given.selection(self.spec.shape.columns)
+        path = path_of(self.context.warehouse, given)
+        reader = spark.readStream.format("delta").option("maxBytesPerTrigger", BATCH_BYTES)
+        if given.is_changing:
+            reader = reader.option("readChangeFeed", "true")
+            after = max((version for _, version in self.spec.starts), default=-1)
+            if after >= 0:
+                reader = reader.option("startingVersion", str(feed_begin(self.context.warehouse, path, after)))
+            return reader.load(path).where(f"{VERSION} > {after}").selectExpr(*columns, *FEED_COLUMNS), "append"
+        # Of a log only what its retention drops is ever deleted.
+        frame = (reader if given.path else reader.option("ignoreDeletes", "true")).load(path)
+        if given.kind == "source":
+            order = [name for name in LOG_ORDER if name in frame.columns]
+            return frame.where("_rw_error IS NULL").selectExpr(*columns, *order), "append"
+        return frame.selectExpr(*columns), "append"
+
+    def _begin_after(self, table: DeltaTable, version: int) -> None:
+        """Lets a new query begin behind a version of an input to which rows are only appended."""
+        warehouse, folder = self.context.warehouse, self.checkpoint
+        if self.spec.inputs[0].is_changing or newest_planned(warehouse, folder) >= 0:
+            return
+        begin_at(warehouse, folder, str(table.metadata().id), version + 1)
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        if batch <= self.done:
+            # It is through; but the batch must leave the query's state as it does the first time.
+            frame.write.format("noop").mode("overwrite").save()
+            return
+        with self.gate:
+            fault("sink.in_batch")
+            found = frame.toArrow()
+            self._expected(batch).require(RowCount(written=found.num_rows))
+            rows = arranged(found, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
+            with self.lock:
+                if self.is_stopped:
+                    raise FencedError(f"{self.spec.job} was stopped")
+                self.progress.require_turn(batch)
+                if rows.num_rows:
+                    self._write(rows, batch)
+                fault("sink.after_write")
+                self.progress.mark(batch)
+                self.upkeep.run_if_due()
+            fault("sink.after_batch")
+
+    def _write(self, rows: pa.Table, batch: int) -> None:
+        """Writes a batch, without the rows that the target refuses where these are to be skipped."""
+        left = rows
+        if self.rejected is not None:
+            self.rejected.begin()
+        try:
+            while left.num_rows:
+                try:
+                    self.writer.write(left, batch)
+                except RefusedRowsError as error:
+                    if self.rejected is None:
+                        self.stall = StalledError(
+                            reason_of(left, error.refusals, self.spec.shape),
+                            # To write the batch again would each time repeat the rows that are there.
+                            is_final=error.is_rest_written,
+                            is_lasting=True,
+                        )
+                        raise
+                    self.progress.require_turn(batch)
+                    left = self._skip(left, error, batch)
+                else:
+                    return
+        except TargetUnfitError as error:
+            self.stall = self._misfit(str(error))
+            raise
+        except SinkError as error:
+            self.stall = self.stall or StalledError(f"UNREACHABLE {error}")
+            raise
+
+    def _skip(self, rows: pa.Table, error: RefusedRowsError, batch: int) -> pa.Table:
+        """Puts refused rows into their table; the rows that are still to be written."""
+        if self.rejected is None:
+            raise TypeError("nothing is skipped here")
+        left = self.rejected.put(rows, error.refusals, batch)
+        log_event("rejected", job=self.spec.job, batch=batch, rows=len(error.refusals), reason=error.refusals[0].reason)
+        return left.slice(0, 0) if error.is_rest_written else left
+
+    def _misfit(self, said: str) -> StalledError:
+        """Why the target takes no rows any more: what another look at it finds, or else what the target said."""
+        snapshot = self.context.metastore.snapshot()
+        look = sink_connector(self.spec.connector).look(
+            self.context.resolve(self.spec.options, snapshot), self.spec.shape
+        )
+        try:
+            _require_target(look)
+        except StalledError as stalled:
+            return stalled
+        return StalledError(f"UNFIT {said}: VALIDATE SINK {quoted(self.spec.name)}", is_lasting=True)
+
+    @property
+    def notice(self) -> str | None:
+        """What is to be said of it while it runs."""
+        if self.rejected is None or not self.rejected.total:
+            return None
+        return f"{self.rejected.total} rows rejected: SELECT * FROM `{self.spec.name}{REJECTED}`"
+
+    def _expected(self, batch: int) -> Expected:
+        """How many rows a batch gives its writer, as far as its input tells: of one whose rows are all passed on."""
+        (given,) = self.spec.inputs if len(self.spec.inputs) == 1 else (None,)
+        if given is None or self.spec.query or given.is_changing:
+            return ANY
+        path, is_log = path_of(self.context.warehouse, given), given.kind == "source"
+        exact = planned_rows(self.context.warehouse, path, self.checkpoint, batch, is_log=is_log).exact
+        return ANY if exact is None else Expected(least=exact, most=exact, told_by="what its input committed")
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether its first batch is under way: none has ended well yet."""
+        return self.gate.is_in_first
+
+    def failure(self) -> Failure | None:
+        """Why it ended by itself; None while it runs."""
+        failure = failure_of(self.query, self.stall or self.gate.stall)
+        name = quoted(self.spec.name)
+        again = f"DROP SINK {name} and create it again"
+        return with_way_out(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
+
+    def stop(self) -> None:
+        """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it is written.
+
+        Its checkpoint and state stay.
+        """
+        fault("sink.before_stop")
+        self.gate.wait_idle(GRACE_SECONDS)
+        try:
+            # Before the query is: it waits for its batch, and that perhaps for a target that does not answer.
+            self.writer.cancel()
+            if self.query is not None:
+                self.gate.close()
+                self.query.stop()
+        finally:
+            with self.lock:
+                self.is_stopped = True
+            self.writer.close()
+        fault("sink.after_stop")

@@ -1,0 +1,100 @@
+"""A statement's rows as a DataFrame.
+
+Making one in the JVM and collecting it again takes as long as many a statement does. What is nearly always asked of an
+answer, its rows and its columns, is known here already; the JVM gets it when something else is asked.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    Row,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from rw_sql.runtime.spark.sessions import activate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.plan.result.plan import Table
+
+_TYPES: dict[str, tuple[Any, DataType]] = {
+    "STRING": (pa.string(), StringType()),
+    "BIGINT": (pa.int64(), LongType()),
+    "INT": (pa.int32(), IntegerType()),
+    "DOUBLE": (pa.float64(), DoubleType()),
+    "BOOLEAN": (pa.bool_(), BooleanType()),
+    "TIMESTAMP": (pa.timestamp("us", tz="UTC"), TimestampType()),
+}
+
+
+def frame_of(spark: SparkSession, table: Table) -> DataFrame:
+    """The rows as a local DataFrame: nothing runs when it is shown again."""
+    columns = [
+        pa.array([row[i] for row in table.rows], type=_TYPES[kind][0]) for i, (_, kind) in enumerate(table.columns)
+    ]
+    activate(spark)
+    fields = [StructField(name, _TYPES[kind][1]) for name, kind in table.columns]
+    return Answer(spark, pa.table(columns, names=[name for name, _ in table.columns]), StructType(fields))
+
+
+class Answer(ClassicDataFrame):
+    """A DataFrame of rows that the driver holds. What it says of them itself is what Spark would."""
+
+    def __init__(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> None:
+        self._session = spark
+        self._sc = spark._sc  # as any DataFrame of Spark's has it
+        self.is_cached = False
+        self._support_repr_html = False
+        self._rows = rows
+        self._shape = schema
+
+    @cached_property
+    def _jdf(self) -> Any:
+        frame: Any = self._session.createDataFrame(self._rows)
+        return frame._jdf
+
+    @cached_property
+    def schema(self) -> StructType:
+        """The columns and their types."""
+        return self._shape
+
+    def collect(self) -> list[Row]:
+        """All rows."""
+        return self._taken(self._rows.num_rows)
+
+    def take(self, num: int) -> list[Row]:
+        """The first ``num`` rows."""
+        return self._taken(num)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self._rows.num_rows)
+
+    def _taken(self, number: int) -> list[Row]:
+        columns = [
+            _values(column, field.dataType)
+            for column, field in zip(self._rows.slice(0, max(0, number)).columns, self._shape.fields, strict=True)
+        ]
+        made = Row(*self._shape.names)
+        return [made(*values) for values in zip(*columns, strict=True)]
+
+
+def _values(column: pa.ChunkedArray, kind: DataType) -> list[Any]:
+    if isinstance(kind, TimestampType):
+        # As Spark does: in the time zone of this process, which its rows do not tell.
+        return [None if at is None else kind.fromInternal(at) for at in column.cast(pa.int64()).to_pylist()]
+    return list(column.to_pylist())

@@ -1,0 +1,253 @@
+"""What Spark makes of a view's query, before anything exists: its schema, its keys, or why it cannot be kept up."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from deltalake import Schema
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DayTimeIntervalType,
+    MapType,
+    NullType,
+    StructType,
+    TimeType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from rw_sql.plan.requests.queries import WHOLE, AnalyzeQuery, QueryAnalysis
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+    from rw_sql.runtime.spark.sessions import SparkSessions
+
+# PySpark logs every failed analysis as JSON; what matters of it is in the error that the user gets.
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+_UNSTORABLE = (NullType, YearMonthIntervalType, DayTimeIntervalType, CalendarIntervalType, VariantType, TimeType)
+
+_TIME_WINDOW = "spark.timeWindow"
+"""Spark's mark of a column that ``window()`` made. It marks session windows too, but they take no update mode."""
+
+_TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
+
+
+def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
+    """Analyzes the query over empty relations of these columns; nothing is started."""
+    from pyspark.errors import PySparkException
+
+    spark = sessions.new()
+    rows = spark.range(0) if request.form == WHOLE else spark.readStream.format("rate").load()
+    for relation in request.relations:
+        columns = [f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in relation.columns]
+        frame = rows.selectExpr(*columns)
+        if relation.watermark is not None and request.form != WHOLE:
+            frame = frame.withWatermark(*relation.watermark)
+        frame.createOrReplaceTempView(relation.name)
+    keys: tuple[str, ...] = ()
+    refusal = hint = None
+    try:
+        frame = spark.sql(request.query)
+        match request.form:
+            case "stream":
+                if not request.closes_windows:
+                    keys, refusal, hint = _keys(frame)
+                if refusal is None:
+                    _check_streaming(spark, frame, "Update" if keys else "Append")
+            case "upsert":
+                if not _is_bare_aggregation(frame):
+                    refusal = "the query is more than one aggregation"
+                else:
+                    _check_streaming(spark, frame, "Update")
+    except PySparkException as error:
+        return QueryAnalysis(refusal=_told(error), hint="the query is Spark SQL over streams; run EXPLAIN SELECT on it")
+    if refusal is not None:
+        return QueryAnalysis(refusal=refusal, hint=hint)
+    found = _storable(frame, keys, request)
+    return replace(found, is_same=_is_same(spark, frame, request.same_as)) if request.same_as else found
+
+
+def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
+    """Whether a text means the same as a query, to Spark."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return bool(_analyzed(frame).sameResult(_analyzed(spark.sql(text))))
+    except PySparkException:
+        return False
+
+
+def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) -> QueryAnalysis:
+    """The answer for a query that Spark takes, unless a Delta table cannot hold its rows."""
+    for column in frame.schema.fields:
+        kind = _unstorable(column.dataType)
+        if kind is not None:
+            return QueryAnalysis(
+                refusal=f'column "{column.name}" is of type {kind.simpleString()}, which Delta Lake cannot store',
+                hint=f"CAST({column.name} AS STRING), or to another type that can be stored",
+            )
+    schema = frame.schema.json()
+    varies = _varying(frame)
+    varies_in = _varying_step(_analyzed(frame)) if varies is not None else None
+    found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
+    if request.form == WHOLE:
+        found = replace(found, operators=_operators(_analyzed(frame)))
+    if len({name.lower() for name in frame.columns}) < len(frame.columns):
+        return found  # refused by whoever asked, who can name the column
+    try:
+        Schema.from_json(schema)
+    except (ValueError, TypeError) as error:
+        return QueryAnalysis(
+            refusal=f"a column of the query has a type that Delta Lake cannot store: {_told(error)}",
+            hint="CAST it to one that can be stored, such as STRING",
+        )
+    return found
+
+
+_CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|current_time)\(")
+"""Spark's plans have ``unix_timestamp()`` and ``curdate()`` as these."""
+
+
+def _varying(frame: DataFrame) -> str | None:
+    """What in a query makes its result another one each time it is run; None where nothing does."""
+    plan = _analyzed(frame)
+    if not plan.deterministic():
+        return "a function that gives another value each time"
+    found = _CLOCK.search(str(plan.toString()))
+    return f"{found[1]}()" if found else None
+
+
+def _varying_step(plan: Any) -> str | None:
+    """The step of a plan, other than a projection, in which something varies."""
+    if _class(plan) not in ("Project", *_TRANSPARENT):
+        parts = plan.expressions()
+        for part in (parts.apply(i) for i in range(parts.size())):
+            if not part.deterministic() or _CLOCK.search(str(part.toString())):
+                return _class(plan)
+    return next((found for child in _children(plan) if (found := _varying_step(child)) is not None), None)
+
+
+def _operators(plan: Any) -> frozenset[str]:
+    return frozenset({_class(plan)}).union(*(_operators(child) for child in _children(plan)))
+
+
+def _analyzed(frame: DataFrame) -> Any:
+    query: Any = frame
+    return query._jdf.queryExecution().analyzed()
+
+
+def _is_bare_aggregation(frame: DataFrame) -> bool:
+    """Whether a query is one aggregation, of which nothing but columns are picked afterwards."""
+    plan = _analyzed(frame)
+    while _class(plan) in (*_TRANSPARENT, "Project"):
+        (plan,) = _children(plan)
+    return _class(plan) == "Aggregate" and not _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate"))
+
+
+def _unstorable(kind: DataType) -> DataType | None:
+    """The type, or the part of it, that a Delta table has no column of."""
+    match kind:
+        case StructType(fields=fields):
+            parts = [field.dataType for field in fields]
+        case ArrayType(elementType=element):
+            parts = [element]
+        case MapType(keyType=key, valueType=value):
+            parts = [key, value]
+        case _:
+            return kind if isinstance(kind, _UNSTORABLE) else None
+    return next((found for part in parts if (found := _unstorable(part)) is not None), None)
+
+
+def _told(error: Any) -> str:
+    text = error.getMessage() if hasattr(error, "getMessage") else str(error)
+    return str(text).split(" SQLSTATE:")[0].split("\n")[0].strip()
+
+
+def _check_streaming(spark: SparkSession, frame: DataFrame, mode: str) -> None:
+    """Spark's own check of streaming queries. Raises PySparkException."""
+    session: Any = spark
+    jvm = session._jvm
+    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker.checkForStreaming(_analyzed(frame), output_mode)
+
+
+def _class(plan: Any) -> str:
+    return str(plan.getClass().getSimpleName())
+
+
+def _children(plan: Any) -> list[Any]:
+    children = plan.children()
+    return [children.apply(i) for i in range(children.size())]
+
+
+def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
+    return plan.isStreaming() and (_class(plan) in kinds or any(_contains(child, kinds) for child in _children(plan)))
+
+
+def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
+    """The output columns that identify a row where the query replaces rows; or a refusal with its hint."""
+    top = _analyzed(frame)
+    if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
+        return (), None, None
+    output = top.output()
+    names = {output.apply(i).exprId().id(): output.apply(i).name() for i in range(output.size())}
+    plan = top
+    while _class(plan) in (*_TRANSPARENT, "Project"):
+        (plan,) = _children(plan)
+    kind = _class(plan)
+    if kind == "Distinct" and not _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate")):
+        return tuple(names.values()), None, None
+    if kind != "Aggregate" or _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate")):
+        return (
+            (),
+            "the query filters, joins or aggregates the result of an aggregation, which is not supported yet",
+            "make the aggregation a materialized view of its own and filter it where you read it",
+        )
+    grouping, outputs = plan.groupingExpressions(), plan.aggregateExpressions()
+    groups = [grouping.apply(i) for i in range(grouping.size())]
+    if not groups:
+        return (
+            (),
+            "the query aggregates without GROUP BY, which is not supported yet",
+            "group by a constant column: SELECT 1 AS one, count(*) … GROUP BY 1",
+        )
+    keys = []
+    for group in groups:
+        name = _output_of(group, outputs, names)
+        if name is None:
+            return (
+                (),
+                f"the query groups by {group.sql()}, which is not among its columns",
+                "add it to the SELECT list: rows are replaced by their group",
+            )
+        keys.append(name)
+    return tuple(dict.fromkeys(keys)), None, None
+
+
+def _output_of(group: Any, outputs: Any, names: dict[int, str]) -> str | None:
+    for i in range(outputs.size()):
+        column = outputs.apply(i)
+        inner = column.child() if _class(column) == "Alias" else column
+        stands = inner.semanticEquals(group) or _is_start_of(inner, group)
+        if stands and column.exprId().id() in names:
+            return names[column.exprId().id()]
+    return None
+
+
+def _is_start_of(column: Any, group: Any) -> bool:
+    """Whether it is the start of the time window grouped by: windows of one length, so the start tells which."""
+    return (
+        _class(column) == "GetStructField"
+        and column.child().semanticEquals(group)
+        and column.ordinal() == 0
+        and _class(group) == "AttributeReference"
+        and bool(group.metadata().contains(_TIME_WINDOW))
+    )

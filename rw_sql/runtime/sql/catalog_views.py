@@ -1,0 +1,291 @@
+"""Makes what the catalog holds readable by name in plain Spark SQL.
+
+That is the ``rw_catalog`` views, every view's rows, and of each source the records that did not decode.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from deltalake import DeltaTable
+
+from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.model.definitions import UNKNOWN_COLUMN, definition_of, has_unchanged
+from rw_sql.model.relations import schema_columns, stored_columns, stored_name
+from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object
+from rw_sql.plan.statements.sink.sink import shape_in_catalog
+from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
+from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
+from rw_sql.runtime.spark.sessions import plain_sql
+from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import MaterializedViewRecord
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+CATALOG_DATABASE = "rw_catalog"
+
+ERRORS = "$errors"
+"""What the name of a source's view of its records that did not decode ends in."""
+
+_MARK = "rw_sql.warehouse"
+"""The property that tells our views from the user's own, and of which warehouse they are."""
+
+_shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
+"""Which warehouse's catalog the views in ``rw_catalog`` show: the sessions of one Spark share them."""
+
+
+class SparkViews:
+    """The Spark views of one attached warehouse in one session's current database. Follows the catalog's epochs."""
+
+    def __init__(self, context: Context, spark: SparkSession) -> None:
+        self._context = context
+        self._spark = spark
+        self.database = spark.catalog.currentDatabase()
+        self._epoch = -1
+        self._known: dict[str, MaterializedViewRecord] = {}
+        self._errors: dict[str, tuple[int, int, str]] = {}
+        self._rejected: dict[str, tuple[int, int]] = {}
+        plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
+
+    def before(self, text: str) -> None:
+        """Makes the ``rw_catalog`` views where a statement or table name speaks of them, as those of this warehouse.
+
+        The same for ``<source>$errors`` and ``<sink>$rejected``. Spark analyses each when it is made, which takes
+        seconds: most sessions never need them.
+        """
+        folded = text.casefold()
+        if ERRORS in folded:
+            self._show_errors(folded)
+        if REJECTED in folded:
+            self._show_rejected(folded)
+        if CATALOG_DATABASE not in folded:
+            return
+        context, uri = self._spark.sparkContext, self._context.warehouse.uri
+        if _shown.get(context) == uri:
+            return
+        for name, select in self._context.metastore.view_definitions():
+            plain_sql(self._spark, f"CREATE OR REPLACE VIEW {CATALOG_DATABASE}.{name} AS {select}")
+        _shown[context] = uri
+
+    def _show_errors(self, text: str) -> None:
+        """Makes the views of decode errors that a text names.
+
+        They are temporary: Spark takes no other with such a name. One of the user's own stays.
+        """
+        snapshot = self._context.metastore.snapshot()
+        for source in snapshot.all("source"):
+            name = f"{source.name}{ERRORS}"
+            if name.casefold() not in text or not isinstance(source, SourceRecord):
+                continue
+            unknown = self._unknown_values(snapshot, source)
+            log = (source.id, source.generation, unknown)
+            if self._errors.get(name) == log:
+                continue
+            if not source.is_shared:  # it has no log
+                continue
+            if name not in self._errors and self._spark.catalog.tableExists(f"`{name}`"):
+                continue
+            self._context.ensure_log(source)
+            plain_sql(
+                self._spark,
+                f"CREATE OR REPLACE TEMPORARY VIEW `{name}` (bytes, split, offset, reason) AS "
+                f"SELECT {RAW}, {SPLIT}, {OFFSET}, {ERROR} FROM delta.`{self._context.log_path(source)}` "
+                f"WHERE {ERROR} IS NOT NULL{unknown}",
+            )
+            self._errors[name] = log
+
+    def refuse_changes(self, text: str) -> None:
+        """Raises SqlError where a statement of Spark's would change what is kept here, with the statement that may.
+
+        What is the user's own, in another database or before ours in this one, is theirs.
+        """
+        for change in changed_names(text):
+            *front, name = change.parts
+            database = front[-1].casefold() if front else ""
+            if change.verb == DROP_DATABASE:
+                if name.casefold() == CATALOG_DATABASE:
+                    raise catalog_refusal(change, CATALOG_DATABASE)
+            elif database == CATALOG_DATABASE or (not front and self._is_in(CATALOG_DATABASE)):
+                if name.casefold() in {known for known, _ in self._context.metastore.view_definitions()}:
+                    raise catalog_refusal(change, f"{CATALOG_DATABASE}.{name.casefold()}")
+            elif not front and name.casefold() in {known.casefold() for known in (*self._errors, *self._rejected)}:
+                raise catalog_refusal(change, name)
+            else:
+                record = found_object(self._context.metastore.snapshot(), name)
+                refusal = None if record is None else change_refusal(change, record)
+                if refusal is not None and self._is_ours(front, name):
+                    raise refusal
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a bare name means something of the user's own to Spark, though an object of ours has it too.
+
+        It is a temporary view's, or that of a table or view in the database that the session has gone to.
+        """
+        if self._is_temporary(name):
+            return True
+        return not self._is_in(self.database) and bool(self._spark.catalog.tableExists(quoted_for_spark(name)))
+
+    def _is_ours(self, front: Sequence[str], name: str) -> bool:
+        """Whether a name as a statement of Spark's writes it means an object of ours."""
+        if front:
+            catalog, database = (["spark_catalog"] + [part.casefold() for part in front])[-2:]
+            if len(front) > 2 or catalog != "spark_catalog" or database != self.database.casefold():
+                return False
+        elif self._is_temporary(name) or not self._is_in(self.database):
+            return False
+        return self._warehouse_of(name) in (None, self._context.warehouse.uri)
+
+    def _is_in(self, database: str) -> bool:
+        catalog = self._spark.catalog
+        return catalog.currentDatabase() == database and catalog.currentCatalog() == "spark_catalog"
+
+    def _is_temporary(self, name: str) -> bool:
+        session: Any = self._spark._jsparkSession
+        return bool(session.sessionState().catalog().getTempView(name).isDefined())
+
+    def _show_rejected(self, text: str) -> None:
+        """Makes the views of rejected rows that a text names, temporary ones too. One of the user's own stays."""
+        for sink in self._context.metastore.snapshot().all("sink"):
+            name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)
+            if name.casefold() not in text or self._rejected.get(name) == table:
+                continue
+            if name not in self._rejected and self._spark.catalog.tableExists(f"`{name}`"):
+                continue
+            path = self._context.warehouse.rejected(*table)
+            make_rejected(path, shape_in_catalog(sink))
+            plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS SELECT * FROM delta.`{path}`")
+            self._rejected[name] = table
+
+    def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
+        """The rows of a source's table that lack values no record told, as more of the errors' query.
+
+        Their bytes are the row's key, as JSON.
+        """
+        table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
+        if table is None or not has_unchanged(definition_of(source)):
+            return ""
+        path = self._context.warehouse.data(table.id, table.generation)
+        if not self._context.warehouse.list_names(f"{path}/_delta_log"):
+            return ""
+        if UNKNOWN_COLUMN[0] not in {column.name for column in DeltaTable(path).schema().fields}:
+            return ""
+        keys = ", ".join(quoted_for_spark(stored_name(table, key)) for key in table.primary_key)
+        return (
+            f" UNION ALL SELECT CAST(to_json(struct({keys})) AS BINARY), NULL, NULL, concat('column \"', path, "
+            "'\": the value did not change, and no record that was read has it: NULL') "
+            f"FROM delta.`{path}` LATERAL VIEW explode({UNKNOWN_COLUMN[0]}) AS path"
+        )
+
+    def is_current(self, epoch: int) -> bool:
+        """Whether the views are those of this epoch."""
+        return epoch == self._epoch
+
+    def refresh(self) -> None:
+        """Adds, replaces and drops views until they are those of the newest epoch. Cheap where nothing changed.
+
+        A view whose table its job has not made yet comes with a later refresh.
+        """
+        snapshot = self._context.metastore.snapshot()
+        if self.is_current(snapshot.epoch):
+            return
+        logs = {f"{source.name}{ERRORS}": source.id for source in snapshot.all("source")} if self._errors else {}
+        for name in [name for name, (source_id, *_) in self._errors.items() if logs.get(name) != source_id]:
+            self._drop_errors(name)
+        tables = {f"{sink.name}{REJECTED}": sink.id for sink in snapshot.all("sink")} if self._rejected else {}
+        for name in [name for name, (sink_id, _) in self._rejected.items() if tables.get(name) != sink_id]:
+            self._drop_rejected(name)
+        wanted = {view.name: view for view in snapshot.kept}
+        for name in [name for name in self._known if name not in wanted]:
+            self._drop(name)
+        is_complete = True
+        for name, view in wanted.items():
+            if self._known.get(name) == view:
+                continue
+            path = self._context.warehouse.data(view.id, view.generation)
+            if not self._context.warehouse.list_names(f"{path}/_delta_log"):
+                is_complete = False
+                continue
+            if isinstance(view, TableRecord) and not _has_columns(path, view):
+                is_complete = False  # its job is about to add one
+                continue
+            if self._warehouse_of(name) == "":
+                logger.warning(
+                    "a table or view of your own hides materialized view %s; rename it to read the view", name
+                )
+            else:
+                plain_sql(
+                    self._spark,
+                    f"CREATE OR REPLACE VIEW {self._qualified(name)} "
+                    f"TBLPROPERTIES ('{_MARK}' = '{_quoted(self._context.warehouse.uri)}') "
+                    f"AS SELECT {_columns(view)} FROM delta.`{path}`",
+                )
+            self._known[name] = view
+        if is_complete:
+            self._epoch = snapshot.epoch
+
+    def remove(self) -> None:
+        """Takes the views of this warehouse away again; ``rw_catalog`` and what is the user's own stay."""
+        for name in list(self._known):
+            self._drop(name)
+        for name in list(self._errors):
+            self._drop_errors(name)
+        for name in list(self._rejected):
+            self._drop_rejected(name)
+
+    def _drop_rejected(self, name: str) -> None:
+        del self._rejected[name]
+        self._spark.catalog.dropTempView(name)
+
+    def _drop_errors(self, name: str) -> None:
+        del self._errors[name]
+        self._spark.catalog.dropTempView(name)
+
+    def _drop(self, name: str) -> None:
+        del self._known[name]
+        if self._warehouse_of(name) == self._context.warehouse.uri:
+            plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
+
+    def _warehouse_of(self, name: str) -> str | None:
+        """The warehouse that a view was made for, empty where it (or a table) is the user's; None where there is none.
+
+        Asked each time: a user may have put another in the place of ours.
+        """
+        if not self._spark.catalog.tableExists(self._qualified(name)):
+            return None
+        properties = plain_sql(self._spark, f"SHOW TBLPROPERTIES {self._qualified(name)}").collect()
+        return str(next((row[1] for row in properties if row[0] == _MARK), ""))
+
+    def _qualified(self, name: str) -> str:
+        return f"`{self.database}`.`{name}`"
+
+
+def _has_columns(path: str, table: TableRecord) -> bool:
+    known = {column.name for column in DeltaTable(path).schema().fields}
+    return known.issuperset(stored for _, stored in stored_columns(table))
+
+
+def _columns(view: MaterializedViewRecord) -> str:
+    # A column that was added to a table lies behind those of INCLUDE there; one that was renamed has its old name.
+    if isinstance(view, TableRecord):
+        return ", ".join(
+            f"{quoted_for_spark(stored)} AS {quoted_for_spark(name)}" for name, stored in stored_columns(view)
+        )
+    if not view.maintenance.hidden:
+        return "*"
+    return ", ".join(f"`{name}`" for name, _ in schema_columns(view.schema))
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

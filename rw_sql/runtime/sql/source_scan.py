@@ -1,0 +1,261 @@
+"""``SELECT … FROM source`` in plain Spark: the upstream is read once, from the startup mode to now. Nothing is kept.
+
+A source becomes a temporary view for as long as Spark takes to make the query's plan. That plan's predicates then say
+how much of the upstream the query needs, and it is made again with these bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import look_anew
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.model.backfill_ranges import History
+from rw_sql.model.definitions import definition_of, source_columns
+from rw_sql.model.options import source_options, visible
+from rw_sql.model.startup import MODE
+from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
+from rw_sql.plan.statements.table.source_of_table import added_fields
+from rw_sql.runtime.decoding.decoder import ERROR, decode
+from rw_sql.runtime.decoding.upstream_records import read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import Connector, Upstream
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.jobs.context import Context
+
+_KAFKA, _OTHERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
+"""What a reader's output is known by: Spark's own of Kafka, and ours."""
+
+_OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
+"""Nodes that hold another statement or the expression of a name, of which their plan shows nothing."""
+
+_WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
+
+
+def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
+    """The sources that a statement of Spark's may read: those whose names are among its words.
+
+    A table has the name of its source, and is what that name reads.
+    """
+    if not snapshot.kinds.get("source"):
+        return ()
+    words = {word.strip("`") if word.startswith("`") else word.lower() for word in _WORD.findall(text)}
+    found = (snapshot.find("source", name) for name in sorted(words))
+    return tuple(source for source in found if source is not None and snapshot.table_of(source.id) is None)
+
+
+@dataclass(slots=True)
+class SourceScan:
+    """One source as a query of Spark's reads it: the offsets from the startup mode to what a look at it showed."""
+
+    context: Context
+    source: SourceRecord
+    kind: Connector
+    options: Mapping[str, str]
+    ranges: Mapping[str, tuple[int, int]]
+    lives: Mapping[str, str | None]
+
+    @staticmethod
+    def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
+        """Looks at the upstream. Raises SqlError where it does not answer, or there is no end to what it has."""
+        kind = connector(source.connector)
+        options = context.options_of(source, snapshot)
+        upstream = look_anew(kind, options)
+        if upstream.error is not None:
+            raise SqlError(
+                UPSTREAM_UNREACHABLE,
+                f'the upstream of source "{source.name}" does not answer: {upstream.error}',
+                hint="a materialized view over it still has what was read",
+            )
+        if upstream.missing:
+            raise SqlError(
+                UPSTREAM_MISSING, f'the upstream of source "{source.name}" has no topic "{upstream.missing[0]}"'
+            )
+        if any(split.is_endless for split in upstream.splits.values()):
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'source "{source.name}" has no end: its rows are made as they are read',
+                hint="CREATE MATERIALIZED VIEW v AS SELECT … and query that",
+            )
+        starts = _starts(kind, options, visible(source_options(snapshot, source)), source, upstream)
+        ranges = {name: (starts[name], max(starts[name], split.end)) for name, split in upstream.splits.items()}
+        lives = {name: split.incarnation for name, split in upstream.splits.items()}
+        return SourceScan(context=context, source=source, kind=kind, options=options, ranges=ranges, lives=lives)
+
+    def narrowed(self, bounds: ScanBounds) -> SourceScan:
+        """The scan of what can hold records within bounds."""
+        since: Mapping[str, int] = {}
+        if bounds.since_ms is not None and self.ranges:
+            since = self.kind.offsets_at(self.options, bounds.since_ms, tuple(self.ranges))
+        partitions = {split: _partition(split) for split in self.ranges}
+        return replace(self, ranges=narrowed(self.ranges, bounds, partitions, since))
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows, in the source's columns."""
+        statement = definition_of(self.source)
+        names = [f"`{name}`" for name, _ in source_columns(statement)]
+        ranges = {split: (start, end) for split, (start, end) in self.ranges.items() if end > start}
+        if not ranges:
+            columns = ", ".join(f"`{name}` {kind}" for name, kind in source_columns(statement))
+            return spark.createDataFrame([], columns)
+        self.context.sessions.load(self.kind.spark_packages())
+        records = read_records(self.kind, spark, self.options, ranges, statement, self.lives)
+        added = added_fields(self.context.metastore.snapshot(), self.source)
+        rows = decode(records, statement, run=0, batch=0, bucket=0, added=added)
+        return rows.where(f"{ERROR} IS NULL").select(*names)
+
+
+def _partition(split: str) -> str:
+    """What INCLUDE partition says of a split's records: Kafka's number, or the whole id."""
+    topic, colon, number = split.rpartition(":")
+    return number if colon and topic else split
+
+
+def _starts(
+    kind: Connector, options: Mapping[str, str], shown: Mapping[str, str], source: SourceRecord, upstream: Upstream
+) -> dict[str, int]:
+    """Where each split begins by ``scan.startup.mode``; ``latest`` is the moment of CREATE SOURCE."""
+    at_time = kind.startup_time(options)
+    times = kind.offsets_at(options, at_time, tuple(upstream.splits)) if at_time is not None and upstream.splits else {}
+    starts = {name: kind.start_offset(options, split, times) for name, split in upstream.splits.items()}
+    if shown.get(MODE, "earliest").strip().lower() != "latest":
+        return starts
+    born = {split.split: split for split in History.from_text(source.birth).splits} if source.birth else {}
+    for name, split in upstream.splits.items():
+        then = born.get(name)
+        if then is None:
+            starts[name] = split.start
+        elif (then.cluster, then.incarnation) == (split.cluster, split.incarnation):
+            starts[name] = min(max(then.start, split.start), split.end)
+    return starts
+
+
+def scanned(
+    context: Context, spark: SparkSession, sources: tuple[SourceRecord, ...], read: Callable[[], DataFrame], text: str
+) -> DataFrame:
+    """What ``read`` makes of a statement of Spark's that may read these sources.
+
+    A relation of the user's own with such a name is the one that is meant.
+    """
+    tree = _parsed(spark, text)
+    meant = [
+        source
+        for source in sources
+        if (tree is None or _is_relation(source.name, tree)) and not spark.catalog.tableExists(f"`{source.name}`")
+    ]
+    if not meant:
+        return read()
+    snapshot = context.metastore.snapshot()
+    scans = [SourceScan.at(context, snapshot, source) for source in meant]
+    if len(scans) == 1 and not _is_command(spark, text):
+        with _shown(spark, scans):
+            bounds = _needed(read(), _KAFKA if meant[0].connector == "kafka" else _OTHERS)
+        if not bounds.is_open:
+            scans = [scans[0].narrowed(bounds)]
+    with _shown(spark, scans):
+        return read()
+
+
+def _parsed(spark: SparkSession, text: str) -> str | None:
+    """A statement as Spark's own parser has it; None where that does not tell what relations it names.
+
+    A word in a string, a column or an alias that happens to be called as a source is no reason to look upstream.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    session: Any = spark
+    try:
+        tree = str(session._jsparkSession.sessionState().sqlParser().parsePlan(text).treeString())
+    except (PySparkException, Py4JError):
+        return None  # it is wrong, or has places for arguments that are put in later
+    return None if any(node in tree for node in _OPAQUE) else tree
+
+
+def _is_relation(name: str, tree: str) -> bool:
+    return re.search(rf"'Unresolved(?:Relation|TableOrView|Table|View) \[{re.escape(name)}\]", tree, re.I) is not None
+
+
+@contextmanager
+def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
+    """The sources as temporary views. A plan that was made meanwhile keeps what they stand for."""
+    made = []
+    try:
+        for scan in scans:
+            scan.frame(spark).createOrReplaceTempView(f"`{scan.source.name}`")
+            made.append(scan.source.name)
+        yield
+    finally:
+        for name in made:
+            spark.catalog.dropTempView(name)
+
+
+def _is_command(spark: SparkSession, text: str) -> bool:
+    """Whether Spark carries a statement out as soon as it is made: it must not be made twice."""
+    session: Any = spark
+    parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    command = session._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
+    statement = session._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
+    return bool(command.isInstance(parsed) or statement.isInstance(parsed))
+
+
+def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
+    """What the optimized plan's predicates right above the reads of the source say, of all of them together.
+
+    A read of the source has the columns of its ``reader``; a table of the user's own may have some of them.
+    """
+    java: Any = frame
+    plan = java._jdf.queryExecution().optimizedPlan()
+    found: list[ScanBounds] = []
+    _visit(plan, [], found, reader)
+    return hull(found)
+
+
+def _conjuncts(condition: Any) -> list[str]:
+    """The parts of a condition, each by itself: one that only Spark can read must not hide the others."""
+    if str(condition.getClass().getSimpleName()) == "And":
+        return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
+    return [str(condition.sql())]
+
+
+def _outputs(project: Any) -> dict[str, str]:
+    """A projection's columns, each with the expression it is made of; a name that stands for two is left out."""
+    chosen = project.projectList()
+    found: dict[str, str] = {}
+    twice: set[str] = set()
+    for at in range(chosen.size()):
+        column = chosen.apply(at)
+        name = str(column.name())
+        if name in found:
+            twice.add(name)
+        is_alias = str(column.getClass().getSimpleName()) == "Alias"
+        found[name] = str((column.child() if is_alias else column).sql())
+    return {name: made for name, made in found.items() if name not in twice}
+
+
+def _visit(node: Any, conditions: list[str], found: list[ScanBounds], reader: frozenset[str]) -> None:
+    children = node.children()
+    if children.size() == 0:
+        names = {str(node.output().apply(at).name()) for at in range(node.output().size())}
+        if reader <= names:
+            found.append(bounds_of(conditions))
+        return
+    if str(node.nodeName()) == "Filter":
+        conditions = [*conditions, *_conjuncts(node.condition())]
+    elif str(node.nodeName()) == "Project":
+        conditions = below(conditions, _outputs(node)) if conditions else []
+    else:
+        # Of what a join or an aggregate does with its input's rows nothing is known here.
+        conditions = []
+    for at in range(children.size()):
+        _visit(children.apply(at), conditions, found, reader)

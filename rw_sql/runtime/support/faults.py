@@ -1,0 +1,77 @@
+"""Named places where a test may kill the process: between any two steps of a statement, a start or a batch.
+
+``RW_SQL_FAULT=name[@n]`` kills at the n-th passing (the first by default), with SIGKILL, what ``RW_SQL_FAULT_KILLS``
+names: ``python`` (this process alone), ``jvm`` (its JVM alone) or ``both``. Unset, a fault point costs a comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.jobs.lease import process_start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FAULT = "RW_SQL_FAULT"
+KILLS = "RW_SQL_FAULT_KILLS"
+
+
+@dataclass(slots=True)
+class _Armed:
+    name: str = ""
+    remaining: int = 0
+    kills: str = "python"
+    jvm_pid: int = 0
+    tell: Callable[[str], None] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_armed = _Armed()
+
+
+def arm(point: str, kills: str = "python", tell: Callable[[str], None] | None = None) -> None:
+    """Arms one fault point, ``name`` or ``name@n``; whatever was armed before is not any more.
+
+    ``tell`` is called with the name right before the kill.
+    """
+    name, _, count = point.partition("@")
+    with _armed.lock:
+        _armed.name, _armed.remaining, _armed.kills, _armed.tell = name, int(count or "1"), kills, tell
+
+
+arm(os.environ.get(FAULT, ""), os.environ.get(KILLS, "python"))
+
+
+def know_jvm(pid: int) -> None:
+    """Tells the fault points which JVM is this process's own."""
+    _armed.jvm_pid = pid
+
+
+def fault(name: str) -> None:
+    """Passes the fault point ``name``; the process ends here if it is armed."""
+    if _armed.name != name:
+        return
+    with _armed.lock:
+        _armed.remaining -= 1
+        if _armed.remaining != 0:
+            return
+    kill(name)
+
+
+def kill(name: str) -> None:
+    """Kills what the armed point kills, at once; ``name`` is what is told of it."""
+    if _armed.tell is not None:
+        _armed.tell(name)
+    if _armed.kills in ("jvm", "both") and _armed.jvm_pid:
+        os.kill(_armed.jvm_pid, signal.SIGKILL)
+        # A process takes a moment to die, the longer the busier the machine; what follows must find it gone.
+        while process_start(_armed.jvm_pid):
+            time.sleep(0.001)
+    if _armed.kills in ("python", "both"):
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,141 @@
+"""Secrets' values: sealed for the catalog, or read where another keeper has them. Never logged, never in an error.
+
+Backend ``meta`` encrypts with AES-256-GCM (NIST SP 800-38D): a random 96-bit nonce a value, the secret's name as
+associated data, so that a sealed value fits no other secret. The key is 32 bytes in base64, from
+``RW_SQL_SECRET_KEY`` or the file that ``RW_SQL_SECRET_KEY_FILE`` names; it is never kept beside the data.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import SECRET_KEY_MISSING, SECRET_UNREADABLE, SqlError
+from rw_sql.model.definitions import secret_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore.records import SecretRecord
+
+KEY_VARIABLE = "RW_SQL_SECRET_KEY"
+KEY_FILE_VARIABLE = "RW_SQL_SECRET_KEY_FILE"
+_KEY_BYTES = 32
+_NONCE_BYTES = 12
+_FORM = "aes256gcm"
+_VAULT_TIMEOUT_SECONDS = 10
+
+
+def seal(name: str, value: str) -> str:
+    """A value for the catalog: ``aes256gcm:<base64 of nonce and ciphertext>``. Raises SqlError SECRET_KEY_MISSING."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = os.urandom(_NONCE_BYTES)
+    sealed = AESGCM(_key()).encrypt(nonce, value.encode(), name.encode())
+    return f"{_FORM}:{base64.b64encode(nonce + sealed).decode()}"
+
+
+def read_secret(secret: SecretRecord) -> str:
+    """A secret's value. Raises SqlError SECRET_UNREADABLE (or SECRET_KEY_MISSING) with what to do."""
+    options = secret_options(secret.definition)
+    match secret.backend:
+        case "meta":
+            return _unseal(secret)
+        case "env":
+            return _from_environment(secret.name, options["name"])
+        case "file":
+            return _from_file(secret.name, options["path"])
+        case "hashicorp_vault":
+            return _from_vault(secret.name, options)
+        case other:
+            raise _unreadable(secret.name, f"its backend {other} is not known here")
+
+
+def _unreadable(name: str, why: str, hint: str | None = None) -> SqlError:
+    return SqlError(SECRET_UNREADABLE, f'secret "{name}" cannot be read: {why}', hint=hint)
+
+
+def _key() -> bytes:
+    text = os.environ.get(KEY_VARIABLE, "").strip()
+    path = os.environ.get(KEY_FILE_VARIABLE)
+    if not text and path:
+        try:
+            text = Path(path).expanduser().read_text(encoding="utf-8-sig").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SqlError(SECRET_KEY_MISSING, f"the key file that {KEY_FILE_VARIABLE} names cannot be read") from error
+    try:
+        key = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise SqlError(SECRET_KEY_MISSING, "the key for secrets is not base64", hint=_how_to_make_a_key()) from error
+    if len(key) != _KEY_BYTES:
+        what = "there is no key to encrypt secrets with" if not key else f"the key for secrets has {len(key)} bytes"
+        raise SqlError(SECRET_KEY_MISSING, what, hint=_how_to_make_a_key())
+    return key
+
+
+def _how_to_make_a_key() -> str:
+    return f"export {KEY_VARIABLE}=$(openssl rand -base64 {_KEY_BYTES}), and keep it where the data is not"
+
+
+def _unseal(secret: SecretRecord) -> str:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    form, _, text = (secret.sealed or "").partition(":")
+    if form != _FORM:
+        raise _unreadable(secret.name, "it was sealed in a form that is not known here")
+    raw = base64.b64decode(text)
+    try:
+        return AESGCM(_key()).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], secret.name.encode()).decode()
+    except InvalidTag as error:
+        raise _unreadable(
+            secret.name, "the key is not the one it was sealed with", f"set {KEY_VARIABLE} to that key, or ALTER SECRET"
+        ) from error
+
+
+def _from_environment(name: str, variable: str) -> str:
+    try:
+        return os.environ[variable]
+    except KeyError as error:
+        raise _unreadable(name, f"environment variable {variable} is not set", f"export {variable}=…") from error
+
+
+def _from_file(name: str, path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8-sig").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
+        raise _unreadable(name, f"file {path!r}: {why}") from error
+
+
+def _from_vault(name: str, options: Mapping[str, str]) -> str:
+    """Field ``field`` of the newest version of a KV v2 secret. Credentials come from the environment."""
+    import hvac
+    import requests
+
+    client: Any = hvac.Client(
+        url=options["addr"],
+        token=os.environ.get("VAULT_TOKEN"),
+        namespace=options.get("namespace"),
+        timeout=_VAULT_TIMEOUT_SECONDS,
+    )
+    try:
+        if options.get("auth_method", "token").lower() == "approle":
+            client.auth.approle.login(
+                role_id=os.environ.get("VAULT_ROLE_ID", ""), secret_id=os.environ.get("VAULT_SECRET_ID", "")
+            )
+        answer = client.secrets.kv.v2.read_secret_version(
+            path=options["path"], mount_point=options.get("mount", "secret"), raise_on_deleted_version=True
+        )
+        return str(answer["data"]["data"][options["field"]])
+    except hvac.exceptions.VaultError as error:
+        raise _unreadable(
+            name, f"the vault says {type(error).__name__}", "check path, mount and VAULT_TOKEN"
+        ) from error
+    except requests.RequestException as error:
+        raise _unreadable(name, f"the vault at {options['addr']} does not answer") from error
+    except KeyError as error:
+        raise _unreadable(name, f'the vault\'s secret has no field "{options["field"]}"') from error

@@ -1,0 +1,54 @@
+"""Files that a statement or command names, as text."""
+
+from __future__ import annotations
+
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
+
+# The longer ones first: UTF-32's begins as UTF-16's does.
+_OTHER_MARKS = (
+    (b"\xff\xfe\x00\x00", "UTF-32"),
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+
+
+def read_text_file(path: str) -> str:
+    """The text at a path or URI, without a byte-order mark. Raises SqlError FILE_UNREADABLE."""
+    import fsspec
+
+    try:
+        files, plain = fsspec.core.url_to_fs(path, use_listings_cache=False)
+        read = bytes(files.cat_file(plain))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise SqlError(FILE_UNREADABLE, f"cannot read file {path!r}: {reason.lower()}") from error
+    return decode_text(read, f"file {path!r}").removeprefix(BYTE_ORDER_MARK)
+
+
+def decode_text(read: bytes, name: str) -> str:
+    """UTF-8 text, its byte-order mark and line ends as they are; ``name`` is how a message calls where it is from.
+
+    Raises SqlError FILE_UNREADABLE where it is in another encoding, or holds a NUL, which no statement can.
+    """
+    for mark, encoding in _OTHER_MARKS:
+        if read.startswith(mark):
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"cannot read {name}: it is no UTF-8 text, it begins with the byte-order mark of {encoding}",
+                hint=f"iconv -f {encoding} -t UTF-8",
+            )
+    try:
+        text = read.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _refusal(read, error.start, name, "it is no UTF-8 text") from error
+    if "\0" in text:
+        raise _refusal(read, read.index(b"\0"), name, "it is no text, or UTF-16")
+    return text
+
+
+def _refusal(read: bytes, at: int, name: str, what: str) -> SqlError:
+    line, start = read.count(b"\n", 0, at) + 1, read.rfind(b"\n", 0, at) + 1
+    place = f"byte {at + 1} (line {line}, byte {at - start + 1} of it)"
+    return SqlError(FILE_UNREADABLE, f"cannot read {name}: {what}, {place} is 0x{read[at]:02X}")

@@ -1,0 +1,58 @@
+"""Removes what dropped objects left behind: their tables and checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.model.job_specs import sink_job, view_job
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.jobs.context import Context
+
+
+def sweep(context: Context, applied_epoch: int) -> None:
+    """Removes data and checkpoints of ids that the catalog of ``applied_epoch`` does not have.
+
+    Only the owner may, once the jobs of that epoch's dropped objects have stopped; nothing where the catalog moved on.
+    """
+    warehouse, snapshot = context.warehouse, context.metastore.snapshot()
+    if snapshot.epoch != applied_epoch:
+        return
+    for name in warehouse.list_names(f"{warehouse.uri}/data"):
+        if name.isdigit() and int(name) < snapshot.next_id and snapshot.get(int(name)) is None:
+            warehouse.remove(f"{warehouse.uri}/data/{name}")
+    for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
+        id_ = name.rpartition("-")[2]
+        if id_.isdigit() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
+            warehouse.remove(f"{warehouse.uri}/checkpoints/{name}")
+    _sweep_generations(context, snapshot)
+    gone = [
+        job
+        for job, status in context.metastore.runtime.job_statuses().items()
+        if snapshot.get(status.object_id) is None
+    ]
+    if gone:
+        context.metastore.runtime.drop_jobs(gone)
+
+
+def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
+    """Removes what views and sinks that were made anew have left: tables that nobody writes or can go back to.
+
+    Not the one that served last: somebody may still be reading it.
+    """
+    warehouse = context.warehouse
+    making = {(rebuild.view_id, rebuild.generation) for rebuild in snapshot.all("rebuild")}
+    points = context.metastore.runtime.rewind_points()
+    making |= {(found.id, found.generation) for point in points for found in point.dependents}
+    records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]
+    for record in records:
+        if record.generation == 1 and not any(id_ == record.id for id_, _ in making):
+            continue
+        job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
+        for folder in (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}"):
+            for name in warehouse.list_names(folder):
+                is_kept = not name.isdigit() or (record.id, int(name)) in making
+                if not is_kept and record.generation - int(name) not in (0, 1):
+                    warehouse.remove(f"{folder}/{name}")

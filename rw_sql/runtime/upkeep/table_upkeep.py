@@ -1,0 +1,221 @@
+"""A job looks after the table that it writes, between two of its batches: nobody else ever writes to it.
+
+A turn notes what the table's commits say elsewhere, puts small files together, drops the hours that a source's log need
+not keep any more, writes a checkpoint, and removes the commits and files that nobody can need: no view or sink that
+still reads them, no rewind point, no query that has begun on an older version. Each step may be the last one before a
+kill; the next turn does what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from rw_sql.connectors.spec import duration_seconds
+from rw_sql.runtime.decoding.decoder import BUCKET
+from rw_sql.runtime.delta.delta_log import commits, job_commits
+from rw_sql.runtime.delta.table_files import TableFiles, compact, live_files, maintenance_properties
+from rw_sql.runtime.jobs.downtime import downtime, waited_ms
+from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
+from rw_sql.runtime.positions.table_consumers import readers_of
+from rw_sql.runtime.rewind.points import least_needed_version
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.delta.job_output import JobOutput
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.positions.table_consumers import Reader
+
+logger = logging.getLogger(__name__)
+
+EVERY_VERSIONS = 100
+"""Commits of a table between two turns."""
+
+EVERY_SECONDS = 600.0
+"""A turn comes after so long, too, with the next batch."""
+
+ORPHANS_EVERY_SECONDS = 24 * 3600.0
+"""How often files are looked for that killed writers left behind."""
+
+MAX_HOLD_SECONDS = 7 * 24 * 3600.0
+"""How long a table waits for a reader that does not read, where its source does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What a source's log keeps: rows for so long and files of so many bytes, None for no bound.
+
+    ``max_hold_seconds`` is how long it waits for a reader that stands still.
+    """
+
+    seconds: float | None = None
+    bytes: int | None = None
+    max_hold_seconds: float = MAX_HOLD_SECONDS
+
+
+def retention_of(options: Mapping[str, str]) -> Retention:
+    """What ``log.retention``, ``log.retention.bytes`` and ``log.max_hold`` ask for."""
+    kept = options.get("log.retention")
+    most = options.get("log.retention.bytes")
+    hold = duration_seconds(options.get("log.max_hold", ""))
+    return Retention(
+        seconds=None if kept is None else duration_seconds(kept),
+        bytes=None if most is None else int(most),
+        max_hold_seconds=MAX_HOLD_SECONDS if hold is None else hold,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Upkeep:
+    """The upkeep of one run's table. Not shared between threads; runs between two batches.
+
+    ``note`` writes down elsewhere what the commits up to a version say, before they are cleaned away. ``retention`` is
+    given for a log, whose rows lie in buckets of an hour.
+    """
+
+    context: Context
+    object_id: int
+    generation: int
+    output: JobOutput
+    retention: Retention = Retention()
+    is_log: bool = False
+    note: Callable[[int], None] | None = None
+    clock: Callable[[], float] = time.time
+    _turned_at: float = field(default_factory=time.monotonic)
+    _turned_version: int = -1
+    _orphans_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._turned_version = self.output.table.version()
+
+    def run_if_due(self) -> None:
+        """A turn, where one is due. Raises FencedError where another run has taken over; nothing else stops a job."""
+        version = self.output.table.version()
+        passed = version // EVERY_VERSIONS != self._turned_version // EVERY_VERSIONS
+        if not passed and time.monotonic() - self._turned_at < EVERY_SECONDS:
+            return
+        self._turned_at, self._turned_version = time.monotonic(), version
+        try:
+            self.run()
+        except (DeltaError, OSError) as error:
+            # What this turn did not do the next one does; the rows are safe without it.
+            logger.warning("upkeep of %s: %s", self.output.path, error)
+
+    def run(self) -> None:
+        """One turn. Raises FencedError where another run has taken over."""
+        output, warehouse = self.output, self.context.warehouse
+        output.require_own_run()
+        try:
+            compact(output.table, BUCKET if self.is_log else None)
+            fault("upkeep.compacted")
+            snapshot = self.context.metastore.snapshot()
+            readers = self._held_readers(snapshot)
+            if self.is_log:
+                self._drop_buckets(readers)
+            output.tell_version(anew=True)
+            fault("upkeep.dropped")
+        except CommitFailedError:
+            # Somebody committed in between: a run that takes over.
+            output.require_own_run()
+            return
+        output.table.create_checkpoint()
+        fault("upkeep.checkpointed")
+        files = TableFiles(
+            warehouse=warehouse,
+            table=output.path,
+            pending=warehouse.replaced_files(self.object_id, self.generation),
+        )
+        # A view or sink that has not begun may be choosing the version to begin at just now.
+        if all(reader.needs is not None for reader in readers):
+            keep_from = files.oldest_needed(self._bound(readers))
+            if keep_from is not None and self.note is not None:
+                self.note(keep_from - 1)
+            fault("upkeep.noted")
+            if keep_from is not None:
+                files.clean_commits(keep_from)
+        files.clean_checksums(output.table.version())
+        fault("upkeep.cleaned")
+        live = live_files(output.table)
+        files.remove_replaced(live)
+        if time.monotonic() - self._orphans_at > ORPHANS_EVERY_SECONDS:
+            files.remove_orphans(live)
+            self._orphans_at = time.monotonic()
+        fault("upkeep.done")
+
+    def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
+        """The readers that the table waits for: all but those that have stood still for too long.
+
+        Only what they stood still while somebody ran the jobs counts: a reader that nobody ran could not read.
+        """
+        table = self.output.table
+        found = readers_of(self.context.warehouse, snapshot, self.object_id, self.output.path, str(table.metadata().id))
+        now_ms, hold_ms = int(self.clock() * 1000), self.retention.max_hold_seconds * 1000
+        if all(reader.waits_since_ms is None or now_ms - reader.waits_since_ms <= hold_ms for reader in found):
+            return found
+        stretches = downtime(self.context.warehouse)
+        return [
+            reader
+            for reader in found
+            if reader.waits_since_ms is None or waited_ms(reader.waits_since_ms, now_ms, stretches) <= hold_ms
+        ]
+
+    def _bound(self, readers: list[Reader]) -> int:
+        """The version before which no commit is needed."""
+        newest_of_job = next((version for version, _ in job_commits(self.context.warehouse, self.output.path)), 0)
+        pinned = least_needed_version(self.context, self.object_id)
+        pins = [] if pinned is None else [pinned]
+        needed: list[int] = [reader.needs for reader in readers if reader.needs is not None]
+        return min([newest_of_job, *pins, *needed])
+
+    def _drop_buckets(self, readers: list[Reader]) -> None:
+        """Drops the oldest hours that need not be kept and that every reader has read."""
+        sizes = _bucket_sizes(self.output.table)
+        newest = max(sizes, default=0)
+        unread = self._first_unread_bucket(readers)
+        limit = min(newest, newest if unread is None else unread)
+        left = sum(sizes.values())
+        now_ms = self.clock() * 1000
+        last: int | None = None
+        for bucket in sorted(sizes):
+            age_seconds = (now_ms - (bucket + 1) * MILLISECONDS_PER_BUCKET) / 1000
+            is_old = self.retention.seconds is not None and age_seconds >= self.retention.seconds
+            is_much = self.retention.bytes is not None and left > self.retention.bytes
+            if bucket >= limit or not (is_old or is_much):
+                break
+            last = bucket
+            left -= sizes[bucket]
+        if last is not None:
+            self.output.table.delete(f"{BUCKET} <= {last}", commit_properties=maintenance_properties("retention"))
+
+    def _first_unread_bucket(self, readers: list[Reader]) -> int | None:
+        """The oldest hour with rows that a reader has not read; None where all have been."""
+        if any(reader.needs is None for reader in readers):
+            return 0
+        first = min((reader.needs for reader in readers if reader.needs is not None), default=None)
+        if first is None:
+            return None
+        buckets = [
+            int(action["add"]["partitionValues"][BUCKET])
+            for _, actions in commits(self.context.warehouse, self.output.path, down_to=first)
+            for action in actions
+            if "add" in action and action["add"].get("dataChange", True)
+        ]
+        return min(buckets, default=None)
+
+
+def _bucket_sizes(table: DeltaTable) -> dict[int, int]:
+    files = pa.table(table.get_add_actions(flatten=True))
+    sizes: dict[int, int] = {}
+    buckets = files.column(f"partition.{BUCKET}").to_pylist()
+    for bucket, size in zip(buckets, files.column("size_bytes").to_pylist(), strict=True):
+        sizes[bucket] = sizes.get(bucket, 0) + size
+    return sizes

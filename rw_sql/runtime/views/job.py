@@ -1,0 +1,373 @@
+"""The query of a table or materialized view: from its inputs' tables to its own, every batch once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+from rw_sql.metastore.records import CHANGES, DIFF, KEYS, MaterializedViewRecord, SourceRecord
+from rw_sql.runtime.backfill.checks import require_history
+from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, StraightTable, is_straight
+from rw_sql.runtime.backfill.job import Backfill, is_live, leave_histories
+from rw_sql.runtime.delta.delta_log import last_batch
+from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.direct.readers import OwnReaders
+from rw_sql.runtime.jobs.inputs import require_columns, require_input
+from rw_sql.runtime.jobs.job import BatchGate, Failure, StalledError, cause_line, failure_of, stop_query
+from rw_sql.runtime.jobs.table_paths import with_way_out
+from rw_sql.runtime.positions.commit_history import note_stretches
+from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
+from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.positions.table_consumers import require_versions
+from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.spark.work import work_of
+from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.stall_timeout import StallTimeout
+from rw_sql.runtime.upkeep.table_upkeep import Upkeep
+from rw_sql.runtime.views import recomputed
+from rw_sql.runtime.views.keyed import Keyed
+from rw_sql.runtime.views.strategy import ViewRun
+from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from rw_sql.metastore.facts import Run
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.views.strategy import Strategy
+
+
+logger = logging.getLogger(__name__)
+
+_FINISH_SECONDS = 600.0
+"""How long Spark may get nowhere with a batch whose rows are in the view already. It may be a large one, slowly read,
+and cannot be made smaller."""
+
+_LOOK_SECONDS = 0.05
+
+_OWN_GRACE_SECONDS = 10.0
+"""How long a stop waits for a batch that the view reads itself."""
+
+
+def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:
+    """Raises StalledError where the view holds batches that its checkpoint knows nothing of.
+
+    Spark would number its batches from 0 again, and those that the view holds already would be passed over in silence.
+    """
+    table = context.warehouse.data(spec.view_id, spec.generation)
+    done = last_batch(context.warehouse, table, spec.generation)
+    planned = newest_planned(context.warehouse, checkpoint)
+    if done > planned:
+        raise StalledError(
+            f"CHECKPOINT lost: {spec.name} holds batch {done}, its checkpoint "
+            f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
+            f"put the checkpoint back, or REBUILD MATERIALIZED VIEW {spec.name}"
+        )
+
+
+def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> None:
+    """Writes down elsewhere what the commits of a view that reads sources itself tell, up to a version."""
+    note_ranges(context.warehouse, view)
+    note_cleaned_ranges(context.warehouse, view, version)
+    note_stretches(context.warehouse, view, version)
+
+
+def _open_output(context: Context, spec: ViewSpec, run: Run, generation: int) -> JobOutput:
+    return JobOutput.open(
+        context.warehouse,
+        context.warehouse.data(spec.view_id, spec.generation),
+        spec.schema,
+        job=spec.writer,
+        run=run.run,
+        epoch=run.epoch,
+        generation=generation,
+        has_change_feed=spec.has_change_feed,
+        first_rows=rows_of_nothing(context, spec) if spec.maintenance.is_one_row else None,
+    )
+
+
+def _strategy_of(run: ViewRun) -> Strategy:
+    if run.spec.keyed is not None:
+        return Keyed(run, run.spec.keyed)
+    if run.spec.maintenance.strategy in (CHANGES, KEYS, DIFF):
+        return recomputed.strategy_of(run)
+    return Streamed(run)
+
+
+@dataclass(slots=True)
+class View:
+    """One run of a view's query."""
+
+    context: Context
+    spec: ViewSpec
+    run: int
+    output: JobOutput
+    checkpoint: str
+    done: int
+    upkeep: Upkeep
+    readers: OwnReaders | None = None
+    strategy: Strategy = field(init=False)
+    gate: BatchGate = field(default_factory=BatchGate)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    query: StreamingQuery | None = None
+    backfill: Backfill | None = None
+    is_stopped: bool = False
+    stall: StalledError | None = None
+
+    @staticmethod
+    def start(context: Context, spec: ViewSpec) -> View:
+        """Claims a run, fences earlier ones, finds the last batch that was written, and starts. Raises StalledError."""
+        snapshot = context.metastore.snapshot()
+        record = snapshot.get(spec.view_id)
+        if not isinstance(record, MaterializedViewRecord):
+            raise StalledError("the catalog has moved on")
+        for given in spec.inputs:
+            source = snapshot.get(given.id)
+            if isinstance(source, SourceRecord) and source.is_shared:
+                context.ensure_log(source)
+                require_columns(context, given)
+            elif isinstance(source, MaterializedViewRecord):
+                require_input(context, given)
+                require_columns(context, given)
+        require_shared(context.warehouse, context.sessions.spark)
+        checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
+        _require_checkpoint(context, spec, checkpoint)
+        require_versions(context, spec, checkpoint)
+        # Before anything is written: while an upstream is away, each further try would leave a run and a fence.
+        readers = OwnReaders.look(context, spec, snapshot, checkpoint)
+        was_live = is_live(context, spec, checkpoint)
+        goes_straight = not was_live and is_straight(context, spec)
+        if not was_live:
+            require_history(context, spec, is_straight=goes_straight)
+        fault("view.before_claim")
+        run = context.metastore.runtime.claim_run(spec.writer, snapshot.epoch, context.owner)
+        fault("view.after_claim")
+        output = _open_output(context, spec, run, HISTORY_GENERATION if goes_straight else spec.generation)
+        job = View(
+            context=context,
+            spec=spec,
+            run=run.run,
+            output=output,
+            checkpoint=checkpoint,
+            done=output.done,
+            upkeep=Upkeep(
+                context=context,
+                object_id=spec.view_id,
+                generation=spec.generation,
+                output=output,
+                note=None if readers is None else partial(_note_all, context, record),
+            ),
+            readers=readers,
+        )
+        try:
+            job._settle()
+            if was_live:
+                job._start_query({})
+                leave_histories(context, spec)
+            else:
+                job._begin_backfill(goes_straight=goes_straight)
+        except BaseException:
+            # Whatever broke it off, Ctrl-C included: nobody else knows these readers.
+            job._close_readers()
+            raise
+        return job
+
+    def _begin_backfill(self, *, goes_straight: bool) -> None:
+        self.backfill = Backfill(
+            context=self.context,
+            spec=self.spec,
+            run=self.run,
+            epoch=self.output.epoch,
+            checkpoint=self.checkpoint,
+            open_query=self._start_anew if goes_straight else self._start_query,
+            running_query=lambda: self.query,
+        )
+        if goes_straight:
+            self.backfill.straight = StraightTable.of(self.context, self.spec, self.output, self.checkpoint, self._turn)
+        self.backfill.begin()
+
+    def _start_anew(self, tables: Mapping[int, str]) -> None:
+        """Starts the query as a run of its own: its batches count from 0, and what this run wrote was no batch."""
+        snapshot = self.context.metastore.snapshot()
+        run = self.context.metastore.runtime.claim_run(self.spec.writer, snapshot.epoch, self.context.owner)
+        with self._turn():
+            self.output = self.upkeep.output = _open_output(self.context, self.spec, run, self.spec.generation)
+            self.run, self.done = run.run, self.output.done
+        self._start_query(tables)
+
+    def _settle(self) -> None:
+        """Brings the checkpoint of a view that reads sources itself to what the catalog wants of it."""
+        if self.readers is None:
+            return
+        unfinished = self.readers.settle(self.done)
+        if unfinished is not None:
+            self._finish(unfinished)
+            if self.readers.settle(self.done) is not None:
+                raise StalledError(f"UNFINISHED batch {unfinished} of {self.spec.name}: it did not end")
+        self.output.lives = self.readers.lives
+        self.output.before_commit = self.readers.require_same_incarnation
+
+    def _finish(self, batch: int) -> None:
+        """Runs the one batch whose rows are in the view and whose state is not: as it was planned."""
+        fault("reader.before_finish")
+        try:
+            query = self._writer({}).trigger(once=True).start()
+            limit = StallTimeout(_FINISH_SECONDS)
+            # awaitTermination takes whole seconds.
+            while not query.awaitTermination(1):
+                limit.note({"Spark": work_of(str(query.runId))})
+                if limit.is_over:
+                    query.stop()
+        except StreamingQueryException as error:
+            raise StalledError(
+                f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view, its state is not, "
+                f"and it cannot be read again: {cause_line(str(error))}"
+            ) from error
+
+    def _writer(self, tables: Mapping[int, str]) -> DataStreamWriter:
+        run = ViewRun(
+            context=self.context,
+            spec=self.spec,
+            output=self.output,
+            checkpoint=self.checkpoint,
+            turn=self._turn,
+            readers=self.readers,
+            tables=tables,
+        )
+        self.strategy = _strategy_of(run)
+        packages = self.readers.packages if self.readers is not None else ()
+        frame, mode = self.strategy.stream(self.context.sessions.new(packages))
+        if self.readers is not None:
+            self.readers.know_lines(frame)
+        return (
+            frame.writeStream.queryName(self.spec.job)
+            .outputMode(mode)
+            .option("checkpointLocation", self.checkpoint)
+            .foreachBatch(self.gate.guarded(self._on_batch))
+        )
+
+    def _start_query(self, tables: Mapping[int, str]) -> None:
+        """Starts the query; with ``tables`` in the place of inputs it ends when it has read what there is."""
+        writer = self._writer(tables)
+        if tables:
+            writer = writer.trigger(availableNow=True)
+        elif self.readers is not None and self.readers.interval_ms:
+            writer = writer.trigger(processingTime=f"{self.readers.interval_ms} milliseconds")
+        fault("view.before_query")
+        self.query = writer.start()
+        fault("view.after_query")
+
+    def _tell_errors(self) -> None:
+        """Says how many records the newest batch that Spark told of could not decode: no row of theirs is anywhere."""
+        if self.readers is None or self.query is None:
+            return
+        for source, errors in self.readers.count_errors(self.query.lastProgress).items():
+            self.context.metrics().add_decode_errors(source, errors)
+            log_event("decode_errors", job=self.spec.job, source=source, records=errors)
+            logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        self._tell_errors()
+        try:
+            ranges = self.readers.ranges(batch) if self.readers is not None else {}
+        except StalledError as error:
+            self.stall = error
+            raise
+        if batch <= self.done:
+            # Its rows are in the table; but the batch must leave the query's state as it does the first time.
+            frame.write.format("noop").mode("overwrite").save()
+        elif self.readers is None or self.readers.take_turn(ranges):
+            with self.gate:
+                fault("view.in_batch")
+                self.output.ranges = ranges
+                self.strategy.write(frame, batch)
+                if self.readers is not None and not self.output.is_written(batch):
+                    # Where it has come to must be told also by a batch that changes no row.
+                    with self._turn():
+                        self.output.mark(batch)
+                with self._turn():
+                    self.upkeep.run_if_due()
+                fault("view.after_batch")
+        else:
+            raise FencedError(f"{self.spec.job} was stopped")
+        if self.readers is not None:
+            self.readers.read_to(ranges)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Held while a batch is written: a stop waits for it, and after a stop nothing is."""
+        if self.readers is not None:
+            self.readers.require_same_incarnation()
+        with self.lock:
+            if self.is_stopped:
+                raise FencedError(f"{self.spec.job} was stopped")
+            yield
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether its first batch is under way: none has ended well yet."""
+        return self.gate.is_in_first
+
+    def failure(self) -> Failure | None:
+        """Why it ended by itself; None while it runs."""
+        if self.backfill is not None:
+            failure = self.backfill.failure()
+            if failure is not None or self.backfill.is_running:
+                return failure
+        stall = self.readers.stall if self.readers is not None else None
+        failure = failure_of(self.query, self.stall or self.gate.stall or stall)
+        name = quoted(self.spec.name)
+        again, rebuild = f"DROP MATERIALIZED VIEW {name} and create it again", f"REBUILD MATERIALIZED VIEW {name}"
+        return with_way_out(
+            self.context, self.spec.inputs, failure, again, name=f"materialized view {name}", rebuild=rebuild
+        )
+
+    def _close_readers(self) -> None:
+        if self.readers is not None:
+            self.readers.close()
+
+    def stop(self) -> None:
+        """Ends it; afterwards nothing of it commits. Its checkpoint and state stay.
+
+        A view that reads sources itself has longer for the batch under way: one that is broken off is read again.
+        """
+        try:
+            if self.backfill is not None:
+                self._stop_backfill(self.backfill)
+            if self.query is not None:
+                fault("view.before_stop")
+                if self.readers is not None:
+                    self.readers.end()
+                    self.gate.wait_idle(_OWN_GRACE_SECONDS)
+                    self._tell_errors()
+                stop_query(self.query, self.gate)
+        finally:
+            # Also where the JVM is gone: a batch may still be on its way through delta-rs in this process.
+            with self.lock:
+                self.is_stopped = True
+            self._close_readers()
+        record = self.context.metastore.snapshot().get(self.spec.view_id)
+        if self.readers is not None and isinstance(record, MaterializedViewRecord):
+            note_ranges(self.context.warehouse, record)
+        fault("view.after_stop")
+
+    def _stop_backfill(self, backfill: Backfill) -> None:
+        backfill.stop()
+        while backfill.is_running:
+            # Each time anew: it may be about to start a query.
+            if self.query is not None and self.query.isActive:
+                stop_query(self.query, self.gate)
+            backfill.wait(_LOOK_SECONDS)

@@ -1,0 +1,72 @@
+"""Puts views that were made anew in the place of the old ones, once they hold what those hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.model.job_specs import fed_by, rebuild_job, rebuilt
+from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version
+from rw_sql.runtime.jobs.table_paths import table_path
+from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.support.faults import fault
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import RebuildRecord
+    from rw_sql.runtime.jobs.context import Context
+
+
+def swap_rebuilt(context: Context) -> bool:
+    """Lets views that have caught up serve, those that read each other together; whether some do now."""
+    snapshot = context.metastore.snapshot()
+    if not snapshot.all("rebuild"):
+        return False
+    for group in rebuild_groups(snapshot):
+        if not all(_has_caught_up(context, snapshot, rebuild) for rebuild in group):
+            continue
+        fault("rebuild.before_swap")
+        try:
+            context.metastore.commit(swap_operation(snapshot, group, context.owner), based_on=snapshot)
+        except ConcurrentCommit:
+            return False
+        fault("rebuild.after_swap")
+        return True
+    return False
+
+
+def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
+    """Whether the new table has, of each input, all that the old one has."""
+    view = snapshot.get(rebuild.view_id)
+    if not isinstance(view, MaterializedViewRecord):
+        return True
+    status = context.metastore.runtime.job_statuses().get(rebuild_job(rebuild))
+    if status is None or status.state != "RUNNING":
+        return False
+    warehouse, then = context.warehouse, rebuilt(snapshot)
+    if latest_version(warehouse, warehouse.data(view.id, rebuild.generation)) < 0:
+        return False
+    fed = fed_by(then, view)
+    for id_ in view.inputs:
+        given = table_path(warehouse, then, id_)
+        try:
+            table = str(DeltaTable(given).metadata().id)
+        except TableNotFoundError:
+            return False
+        feeds = {table} if id_ in fed else set()
+        old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds)
+        new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
+        # Of a table that the old one does not read, all there is.
+        wanted = old.get(table, _last_data(context, given) + 1)
+        if new.get(table, 0) < wanted:
+            return False
+    return True
+
+
+def _last_data(context: Context, table: str) -> int:
+    return next((version for version, actions in commits(context.warehouse, table) if has_new_data(actions)), -1)

@@ -1,0 +1,86 @@
+"""Spark's own ``sql`` and ``table``, wrapped once for the class: sessions that are not attached notice nothing."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrameReader, SparkSession
+
+from rw_sql.runtime.spark.interrupts import interruptible
+from rw_sql.runtime.spark.sessions import ORIGINAL_SQL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from rw_sql.session.attach import Attached
+
+
+def wrap_sql(attached_to: Callable[[SparkSession], Attached | None]) -> None:
+    """Wraps the class's ``sql`` once. A session that is not attached and a call with arguments go straight through."""
+    original = SparkSession.sql
+    if hasattr(original, ORIGINAL_SQL):
+        return
+
+    @functools.wraps(original)
+    def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:
+        attached = attached_to(self)
+        if attached is None or not isinstance(sqlQuery, str):
+            return original(self, sqlQuery, args, **kwargs)
+        with interruptible():
+            return answer(attached, self, sqlQuery, args, kwargs)
+
+    def answer(attached: Attached, spark: SparkSession, text: str, args: Any, kwargs: dict[str, Any]) -> DataFrame:
+        if args is not None or kwargs:
+            attached.refuse_changes(text)
+            attached.before_spark(text)
+            return attached.read(text, partial(original, spark, text, args, **kwargs))
+        statement = attached.route(text)
+        if statement is not None:
+            result: DataFrame = attached.run(text, statement)
+            return result
+        try:
+            attached.refuse_changes(text)
+            attached.before_spark(text)
+            return attached.read(text, partial(original, spark, text))
+        except BaseException:
+            # A mistyped RESUME is no statement of ours: committing the rest would leave the source paused.
+            attached.abort_block()
+            raise
+
+    setattr(sql, ORIGINAL_SQL, original)
+    SparkSession.sql = sql  # type: ignore[method-assign]  # wrapping it is what this is for
+    _wrap_table(SparkSession, lambda spark: spark, attached_to)
+    _wrap_table(DataFrameReader, lambda reader: reader._spark, attached_to)
+
+
+def _wrap_table(
+    owner: type,
+    session_of: Callable[[Any], SparkSession],
+    attached_to: Callable[[SparkSession], Attached | None],
+) -> None:
+    """Lets ``table()`` find what ``sql()`` finds."""
+    original = owner.__dict__["table"]
+
+    @functools.wraps(original)
+    def table(self: Any, tableName: str) -> DataFrame:
+        attached = attached_to(session_of(self))
+        if attached is not None:
+            attached.before_spark(tableName)
+            return attached.read(f"SELECT * FROM {tableName}", partial(original, self, tableName))
+        found: DataFrame = original(self, tableName)
+        return found
+
+    setattr(owner, "table", table)  # noqa: B010 - the class is not known to type checkers
+
+
+def wrap_shell_sql(spark: SparkSession) -> None:
+    """The pyspark shell bound its own ``sql`` before the class's method was wrapped: it is bound again."""
+    shell = sys.modules.get("__main__")
+    bound = getattr(shell, "sql", None)
+    is_of_spark = getattr(bound, "__self__", None) is spark
+    if is_of_spark and getattr(bound, "__func__", None) is getattr(SparkSession.sql, ORIGINAL_SQL):
+        setattr(shell, "sql", spark.sql)  # noqa: B010 - a name of the user's, unknown to type checkers

@@ -1,0 +1,92 @@
+"""Which names a statement of Spark's or Delta Lake's would change: what it drops, writes, alters or makes.
+
+Read from the text, since Spark's parser costs a call into the JVM for every statement. A statement that only reads
+costs one look at its first word.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import Span
+from rw_sql.syntax.parsing.script import without_strings
+from rw_sql.syntax.routing import BLANK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DROP_DATABASE = "DROP DATABASE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """A name that a statement would change. ``verb`` is the statement's words before it, as ``DROP VIEW``."""
+
+    verb: str
+    parts: tuple[str, ...]
+    span: Span
+
+
+_PART = r"(?:`(?:[^`]|``)++`|[\w$]++)"
+_FIRST = re.compile(
+    rf"""{BLANK}*+(?:(?P<changes>DROP|DELETE|UPDATE|MERGE|INSERT|TRUNCATE|ALTER|CREATE|REPLACE|OPTIMIZE|VACUUM|RESTORE
+        |REORG|COPY|LOAD|MSCK|CACHE)
+    | (?P<may_insert>WITH|FROM)
+    | (?P<holds>BEGIN|EXECUTE)
+    )\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_TARGET = re.compile(
+    rf"""\b(?:
+      (?P<drop>DROP{BLANK}++(?:VIEW|TABLE|DATABASE|SCHEMA|NAMESPACE)){BLANK}++(?:IF{BLANK}++EXISTS{BLANK}++)?+
+    | (?P<create>CREATE{BLANK}++(?:OR{BLANK}++REPLACE{BLANK}++)?+(?:(?:EXTERNAL|STREAMING){BLANK}++)?+(?:VIEW|TABLE)
+        |REPLACE{BLANK}++TABLE){BLANK}++(?:IF{BLANK}++NOT{BLANK}++EXISTS{BLANK}++)?+
+    | (?P<verb>DELETE{BLANK}++FROM|UPDATE|TRUNCATE{BLANK}++TABLE|ALTER{BLANK}++(?:TABLE|VIEW)|OPTIMIZE|VACUUM
+        |RESTORE(?:{BLANK}++TABLE)?+|REORG{BLANK}++TABLE|COPY{BLANK}++INTO|MSCK{BLANK}++REPAIR{BLANK}++TABLE
+        |CACHE{BLANK}++(?:LAZY{BLANK}++)?+TABLE(?!{BLANK}++{_PART}{BLANK}++AS\b)
+      ){BLANK}++
+    | (?P<into>MERGE|INSERT|LOAD)\b(?:{BLANK}++(?:WITH{BLANK}++SCHEMA{BLANK}++EVOLUTION|DATA|LOCAL|INPATH|'[^']*'))*+
+        {BLANK}++(?:INTO|OVERWRITE)(?:{BLANK}++INTO)?+(?:{BLANK}++TABLE)?+{BLANK}++
+    )
+    (?:IDENTIFIER{BLANK}*+\({BLANK}*+'(?P<quoted>[^'\\]*+)'{BLANK}*+\)
+      |(?P<name>{_PART}(?:{BLANK}*+\.{BLANK}*+{_PART})*+))""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_PARTS = re.compile(rf"{BLANK}++|\.|(?P<part>{_PART})")
+_INSERT = re.compile(r"\bINSERT\b", re.IGNORECASE)
+
+
+def changed_names(text: str) -> Iterator[Changed]:
+    """The names that a statement of Spark's would change; none where it only reads."""
+    first = _FIRST.match(text)
+    if first is None:
+        return
+    if first["changes"]:
+        found = _TARGET.match(text, first.start("changes"))
+        if found is not None:
+            yield _changed(text, found)
+    elif first["holds"]:
+        # A script of statements, or one in a string.
+        yield from (_changed(text, found) for found in _TARGET.finditer(text, first.start("holds")))
+    elif _INSERT.search(text):
+        told = without_strings(text)
+        yield from (_changed(text, found) for found in _TARGET.finditer(told) if found["into"])
+
+
+def _changed(text: str, found: re.Match[str]) -> Changed:
+    head = found["drop"] or found["create"] or found["verb"] or found["into"]
+    verb = re.sub(rf"{BLANK}++", " ", head, flags=re.VERBOSE).upper()
+    name = "quoted" if found["quoted"] is not None else "name"
+    start, end = found.span(name)
+    line_start = text.rfind("\n", 0, start) + 1
+    span = Span(start, end, text.count("\n", 0, start) + 1, start - line_start + 1)
+    if verb in ("DROP SCHEMA", "DROP NAMESPACE"):
+        verb = DROP_DATABASE
+    return Changed(verb=verb, parts=_split(found[name]), span=span)
+
+
+def _split(name: str) -> tuple[str, ...]:
+    parts = (found["part"] for found in _PARTS.finditer(name) if found["part"])
+    return tuple(part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts)

@@ -1,0 +1,488 @@
+"""RisingWave's SQL → Spark's, for ``SET query_dialect = 'risingwave'``.
+
+sqlglot reads the one and writes the other; what it would change in meaning on the way is decided here. A type,
+function or operator that is on no list here is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import INVALID_EXPRESSION, NOT_SUPPORTED, Span, SqlError
+from rw_sql.syntax.dialect.lists import (
+    AGGREGATES,
+    ALIASED_AS,
+    ANONYMOUS,
+    CLAUSES,
+    EXACT_UNITS,
+    EXTRACTED,
+    FUNCTIONS,
+    TRUNCATED,
+    TYPES,
+)
+from rw_sql.syntax.query.tables_read import tables_of
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from rw_sql.syntax.statements import Query, Watermark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkQuery:
+    """A query in Spark's SQL and the tables it reads. ``time_column``: what its time windows are over, if any."""
+
+    text: str
+    tables: tuple[str, ...] = ()
+    time_column: str | None = None
+
+
+def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQuery:
+    """The same query for Spark.
+
+    TUMBLE and HOP become Spark's ``window``; EMIT ON WINDOW CLOSE needs one, since a window that closes is what it
+    waits for: run the result in append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for what
+    Spark would do differently, naming it.
+    """
+    from sqlglot import ErrorLevel, exp, parse_one
+    from sqlglot.errors import SqlglotError, UnsupportedError
+
+    try:
+        tree = parse_one(query.text, read="risingwave")
+    except (SqlglotError, RecursionError) as error:
+        raise SqlError(
+            NOT_SUPPORTED,
+            "this query cannot be translated from RisingWave's SQL to Spark's",
+            hint="SET query_dialect = 'spark' takes Spark's SQL",
+            span=query.span,
+        ) from error
+    writer = _Writer(query)
+    if isinstance(tree, exp.Values):
+        writer.refuse("VALUES as a query", "write SELECT 1 AS a UNION ALL SELECT 2", tree)
+    if not isinstance(tree, exp.Query):
+        raise SqlError(INVALID_EXPRESSION, "this is not a query", span=query.span)
+    writer.name_columns(tree)
+    tree = writer.rewrite_windows(tree)
+    writer.check(tree)
+    # From the leaves up: what replaces a node is made of children that are rewritten already.
+    for node in reversed(list(tree.walk())):
+        replacement = writer.rewrite(node)
+        if replacement is not node:
+            node.replace(replacement)
+    if is_emit_on_window_close and writer.time_column is None:
+        writer.refuse("EMIT ON WINDOW CLOSE without TUMBLE or HOP", "group by a window's window_start", tree)
+    try:
+        # A writer that only warned would leave a clause out, and the rest would mean something else.
+        text = tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
+    except UnsupportedError as error:
+        raise SqlError(
+            NOT_SUPPORTED,
+            "this query has a clause that has no equal in Spark",
+            hint="SET query_dialect = 'spark' takes Spark's own SQL",
+            span=query.span,
+        ) from error
+    return SparkQuery(text=text, tables=tables_of(tree), time_column=writer.time_column)
+
+
+_LITERAL_INTERVAL = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
+
+
+def watermark_delay(watermark: Watermark) -> str:
+    """The delay of ``c - INTERVAL 'delay'`` as Spark's ``withWatermark`` takes it: ``10 minutes``.
+
+    Raises SqlError NOT_SUPPORTED for every other expression: Spark's watermarks are a column less a constant.
+    """
+    from sqlglot import exp, parse_one
+
+    tree = parse_one(watermark.expression.text, read="risingwave", into=exp.Condition)
+    if isinstance(tree, exp.Column) and tree.name == watermark.column:
+        return "0 seconds"
+    if isinstance(tree, exp.Sub) and isinstance(tree.this, exp.Column) and tree.this.name == watermark.column:
+        parts = _interval_parts(tree.expression)
+        if parts is not None:
+            return f"{parts[0]} {parts[1].lower()}s"
+    raise SqlError(
+        NOT_SUPPORTED,
+        f"Spark knows no watermark like {watermark.expression.text}",
+        hint=f"write {watermark.column} - INTERVAL '10' MINUTE",
+        span=watermark.expression.span,
+    )
+
+
+def _interval_parts(node: exp.Expr | None) -> tuple[int, str] | None:
+    """An interval's number and unit, where it is one whole number of one unit that is always as long."""
+    from sqlglot import exp
+
+    if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
+        return None
+    text, unit = node.this.name, node.unit.name if node.unit is not None else ""
+    match = _LITERAL_INTERVAL.fullmatch(f"{text} {unit}" if unit else text)
+    if match is None:
+        return None
+    known = match[2].upper().removesuffix("S")
+    return (int(match[1]), known) if known in EXACT_UNITS else None
+
+
+class _Writer:
+    """Checks and rewrites one query's tree."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self.time_column: str | None = None
+
+    def refuse(self, what: str, instead: str | None, node: exp.Expr) -> None:
+        """Raises SqlError NOT_SUPPORTED at the node, as far as its place is known."""
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"{what} has no equal in Spark",
+            hint=instead or "SET query_dialect = 'spark' takes Spark's own SQL",
+            span=self._place(node),
+        )
+
+    def _place(self, node: exp.Expr) -> Span:
+        whole = self._query.span
+        for found in node.walk():
+            start, end = found.meta.get("start"), found.meta.get("end")
+            if isinstance(start, int) and isinstance(end, int):
+                before = self._query.text[:start]
+                line = whole.line + before.count("\n")
+                column = start - before.rfind("\n") if "\n" in before else whole.column + start
+                return Span(whole.start + start, whole.start + end + 1, line, column)
+        return whole
+
+    # Names
+
+    def name_columns(self, tree: exp.Query) -> None:
+        """Gives columns the names that RisingWave would: ``count`` for ``count(*)``; folds names to lower case."""
+        from sqlglot import exp
+
+        for identifier in tree.find_all(exp.Identifier):
+            if not identifier.quoted:
+                identifier.set("this", identifier.name.lower())
+        select: exp.Expr | None = tree
+        while isinstance(select, (exp.SetOperation, exp.Subquery)):
+            select = select.this
+        if not isinstance(select, exp.Select):
+            return
+        for item in list(select.expressions):
+            if isinstance(item, (exp.Alias, exp.Column, exp.Star)) or item.is_star:
+                continue
+            item.replace(exp.alias_(item.copy(), _column_name(item), quoted=True))
+
+    # Windows
+
+    def rewrite_windows(self, tree: exp.Query) -> exp.Query:
+        """TUMBLE and HOP in FROM become a ``window`` column; window_start and window_end its fields."""
+        from sqlglot import exp
+
+        for select in list(tree.find_all(exp.Select)):
+            tables = [table for table in _from_tables(select) if isinstance(table.this, exp.Anonymous)]
+            for table in tables:
+                name = table.this.name.upper()
+                if name not in ("TUMBLE", "HOP"):
+                    self.refuse(f"{name} in FROM", None, table)
+                self._window(select, table, name)
+        return tree
+
+    def _window(self, select: exp.Select, table: exp.Table, name: str) -> None:
+        from sqlglot import exp
+
+        arguments = table.this.expressions
+        spans = [_interval_parts(argument) for argument in arguments[2:]]
+        if len(arguments) != (3 if name == "TUMBLE" else 4) or None in spans:
+            self.refuse(f"this {name}", f"write {name}(table, column, INTERVAL '10' MINUTE)", table)
+        source, column = arguments[0], arguments[1]
+        if not isinstance(source, (exp.Column, exp.Alias)) or not isinstance(column, exp.Column):
+            self.refuse(f"{name} over anything but a table and a column", None, table)
+        texts = [f"{span[0]} {span[1].lower()}s" for span in spans if span is not None]
+        # HOP(t, c, slide, size) is window(c, size, slide).
+        window = exp.Anonymous(
+            this="window", expressions=[column.copy(), *(exp.Literal.string(text) for text in reversed(texts))]
+        )
+        inner = exp.select("*", exp.alias_(window, "window")).from_(
+            exp.to_table(source.sql(dialect="spark"), dialect="spark")
+        )
+        alias = table.alias or source.name
+        table.replace(inner.subquery(alias))
+        self.time_column = column.name
+        self._use_window(select)
+
+    def _use_window(self, select: exp.Select) -> None:
+        from sqlglot import exp
+
+        group = select.args.get("group")
+        if group is not None:
+            kept: list[exp.Expr] = []
+            is_grouped = False
+            for key in group.expressions:
+                if _is_window_bound(key, select):
+                    is_grouped = True
+                else:
+                    kept.append(key)
+            if is_grouped:
+                # By the struct and not by its fields: only the struct carries the watermark to the state store.
+                group.set("expressions", [exp.column("window"), *kept])
+        items: list[exp.Expr] = []
+        for item in select.expressions:
+            if isinstance(item, exp.Star):
+                star = item.copy()
+                star.set("except_", [*(star.args.get("except_") or []), exp.to_identifier("window")])
+                items += [star, _window_field("start"), _window_field("end")]
+            elif isinstance(item, exp.Column) and item.name in ("window_start", "window_end"):
+                items.append(_window_field(item.name.removeprefix("window_")))
+            else:
+                items.append(item)
+        select.set("expressions", items)
+        for column in list(select.find_all(exp.Column)):
+            if column.name in ("window_start", "window_end") and column.parent_select is select:
+                column.replace(_window_field(column.name.removeprefix("window_")).this)
+
+    # What may stand in a query
+
+    def check(self, tree: exp.Expr) -> None:
+        """Raises SqlError NOT_SUPPORTED for the first node that is on no list."""
+        from sqlglot import exp
+
+        for node in tree.walk():
+            kind = type(node).__name__
+            if isinstance(node, exp.Anonymous):
+                if node.name.lower() not in ANONYMOUS:
+                    self.refuse(f"function {node.name.lower()}", None, node)
+            elif isinstance(node, exp.DataType):
+                self._check_type(node)
+            elif kind not in CLAUSES and kind not in FUNCTIONS and kind not in AGGREGATES:
+                self._check_function(node)
+            else:
+                self._check_use(node)
+
+    def _check_type(self, node: exp.DataType) -> None:
+        if node.this.name not in TYPES:
+            self.refuse(f"type {node.sql(dialect='risingwave').lower()}", None, node)
+
+    def _check_function(self, node: exp.Expr) -> None:
+        from sqlglot import exp
+
+        if isinstance(node, (exp.CurrentTimestamp, exp.CurrentDate)):
+            self.refuse(
+                "now() in a view", "rows would have to leave the view by themselves; proctime() is when one came", node
+            )
+        what = f"function {node.sql_name().lower()}" if isinstance(node, exp.Func) else _spoken(type(node).__name__)
+        self.refuse(what, None, node)
+
+    def _check_use(self, node: exp.Expr) -> None:
+        from sqlglot import exp
+
+        match node:
+            case exp.Distinct() if node.args.get("on") is not None:
+                self.refuse("DISTINCT ON", "row_number() OVER (...) = 1 keeps one row a key", node)
+            case exp.Div() if not _is_fraction(node.this) and not _is_fraction(node.expression):
+                self.refuse("/ between what may be whole numbers", "write a::DOUBLE PRECISION / b, or div(a, b)", node)
+            case exp.Cast() if node.to.this.name in ("SMALLINT", "INT", "BIGINT") and not _is_whole(node.this):
+                self.refuse(
+                    f"a cast to {node.to.sql(dialect='risingwave').lower()} of what may be a fraction",
+                    "write floor(x) or round(x); PostgreSQL rounds where Spark cuts off",
+                    node,
+                )
+            case exp.Interval() if _interval_parts(node) is None:
+                self.refuse("this interval", "write INTERVAL '10' MINUTE, in seconds to days", node)
+            case exp.Extract() if node.this.name.upper() not in EXTRACTED:
+                self.refuse(f"extract({node.this.name.lower()} ...)", None, node)
+            case exp.TimestampTrunc() | exp.DateTrunc() if str(node.args["unit"].name).upper() not in TRUNCATED:
+                self.refuse(f"date_trunc('{node.args['unit'].name.lower()}', ...)", None, node)
+            case exp.TimestampTrunc() | exp.DateTrunc() if _cast_type(node.this) not in ("TIMESTAMP", "TIMESTAMPTZ"):
+                self.refuse(
+                    "date_trunc of what may be of either timestamp type",
+                    "write date_trunc('day', column::TIMESTAMP)",
+                    node,
+                )
+            case exp.Substring() if not _is_positive(node.args.get("start")):
+                self.refuse("substring from what may be below 1", "write a number of 1 or more", node)
+            case exp.Left() | exp.Right() if not _is_positive(node.expression):
+                self.refuse(f"{type(node).__name__.lower()} with what may be negative", None, node)
+            case exp.Bracket() if len(node.expressions) != 1 or not _is_index(node):
+                self.refuse("an array's element by what may be below 1", "write a number of 1 or more", node)
+            case exp.GroupConcat() | exp.ArrayAgg() if node.find(exp.Order) is not None:
+                self.refuse("ORDER BY in an aggregate", None, node)
+            case exp.Table() if node.args.get("version") is not None or node.args.get("when") is not None:
+                self.refuse("FOR SYSTEM_TIME AS OF", "join the tables; a stream joins its newest state", node)
+            case exp.Join() if node.args.get("method") not in (None, "", "NATURAL"):
+                self.refuse(f"{node.args['method']} JOIN", None, node)
+            case exp.JSONExtract() if not isinstance(node.parent, (exp.JSONExtract, exp.JSONExtractScalar)):
+                self.refuse("-> as a result", "write ->> for the text of it", node)
+            case exp.JSONExtract() | exp.JSONExtractScalar() if _json_path(node) is None:
+                self.refuse("-> with anything but a constant key", None, node)
+            case exp.WindowSpec() if node.args.get("exclude") is not None:
+                self.refuse("EXCLUDE in a window's frame", None, node)
+            case exp.Unnest() | exp.Lateral() | exp.Values():
+                self.refuse(_spoken(type(node).__name__), None, node)
+
+    # What is written differently
+
+    def rewrite(self, node: exp.Expr) -> exp.Expr:
+        """One node as Spark means it."""
+        from sqlglot import exp
+
+        match node:
+            case exp.DataType():
+                return exp.DataType.build(TYPES[node.this.name], dialect="spark") if not node.expressions else node
+            case exp.Anonymous() if node.name.lower() in ANONYMOUS:
+                return exp.Anonymous(this=ANONYMOUS[node.name.lower()], expressions=node.expressions)
+            case exp.Interval():
+                number, one = _interval_parts(node) or (0, "SECOND")
+                return exp.Interval(this=exp.Literal.string(str(number)), unit=exp.Var(this=one))
+            case exp.Count() if node.this is None:
+                # RisingWave's count() counts rows; Spark's wants the star.
+                return exp.Count(this=exp.Star(), big_int=node.args.get("big_int"))
+            case exp.Concat():
+                # PostgreSQL's concat skips what is null.
+                return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(""), *node.expressions])
+            case exp.JSONExtractScalar():
+                return exp.Anonymous(
+                    this="get_json_object", expressions=[_json_root(node), exp.Literal.string(_json_path(node) or "$")]
+                )
+            case exp.Bracket():
+                # sqlglot has made the index 0-based already.
+                index = int(node.expressions[0].name) + 1
+                return exp.Anonymous(this="try_element_at", expressions=[node.this, exp.Literal.number(index)])
+            case exp.TimestampTrunc() | exp.DateTrunc() if _cast_type(node.this) == "TIMESTAMPNTZ":
+                # Spark's date_trunc gives a zoned timestamp whatever it is given.
+                unit = exp.Literal.string(node.args["unit"].name.upper())
+                truncated = exp.Anonymous(this="date_trunc", expressions=[unit, node.this])
+                return exp.Cast(this=truncated, to=exp.DataType.build("TIMESTAMP_NTZ", dialect="spark"))
+            case _:
+                return node
+
+
+def _from_tables(select: exp.Select) -> list[exp.Table]:
+    from sqlglot import exp
+
+    found: list[exp.Table] = []
+    source = select.args.get("from_") or select.args.get("from")
+    if source is not None and isinstance(source.this, exp.Table):
+        found.append(source.this)
+    found += [join.this for join in select.args.get("joins") or [] if isinstance(join.this, exp.Table)]
+    return found
+
+
+def _is_window_bound(key: exp.Expr, select: exp.Select) -> bool:
+    """Whether a key of GROUP BY is window_start or window_end, by name or by place."""
+    from sqlglot import exp
+
+    if isinstance(key, exp.Literal) and key.is_int and 1 <= int(key.name) <= len(select.expressions):
+        key = select.expressions[int(key.name) - 1].unalias()
+    return isinstance(key, exp.Column) and key.name in ("window_start", "window_end")
+
+
+def _window_field(name: str) -> exp.Alias:
+    from sqlglot import exp
+
+    field = exp.Dot(this=exp.column("window"), expression=exp.to_identifier(name))
+    return exp.Alias(this=field, alias=exp.to_identifier(f"window_{name}"))
+
+
+def _column_name(item: exp.Expr) -> str:
+    """RisingWave's name of a column without one."""
+    from sqlglot import exp
+
+    if isinstance(item, exp.Cast):
+        return _column_name(item.this)
+    if isinstance(item, exp.Column):
+        return item.name
+    if isinstance(item, (exp.Filter, exp.Window)):
+        return _column_name(item.this)
+    if isinstance(item, exp.Anonymous):
+        return item.name.lower()
+    kind = type(item).__name__
+    if kind in ALIASED_AS:
+        return ALIASED_AS[kind]
+    return item.sql_name().lower() if isinstance(item, exp.Func) else "?column?"
+
+
+def _spoken(kind: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", kind).upper()
+
+
+def _cast_type(node: exp.Expr) -> str | None:
+    """The type that the node is cast to outright, None where it is no cast."""
+    from sqlglot import exp
+
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node.to.this.name if isinstance(node, exp.Cast) else None
+
+
+def _is_fraction(node: exp.Expr) -> bool:
+    """Whether it is surely no whole number."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Literal):
+        return node.is_number and not node.is_int
+    if isinstance(node, exp.Cast):
+        return node.to.this.name in ("FLOAT", "DOUBLE", "DECIMAL")
+    if isinstance(node, (exp.Paren, exp.Neg)):
+        return _is_fraction(node.this)
+    if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
+        return _is_fraction(node.this) or _is_fraction(node.expression)
+    return isinstance(node, (exp.Avg, exp.Sqrt, exp.Exp, exp.Ln))
+
+
+def _is_whole(node: exp.Expr) -> bool:
+    """Whether it is surely a whole number, or a text that must be one."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Literal):
+        return node.is_string or node.is_int
+    if isinstance(node, exp.Paren):
+        return _is_whole(node.this)
+    if isinstance(node, exp.Cast):
+        return node.to.this.name in ("SMALLINT", "INT", "BIGINT", "VARCHAR", "TEXT", "BOOLEAN")
+    return isinstance(
+        node, (exp.Count, exp.Length, exp.Floor, exp.Ceil, exp.Round, exp.JSONExtractScalar, exp.RowNumber)
+    )
+
+
+def _is_positive(node: exp.Expr | None) -> bool:
+    """Whether it is left out, or a constant of 1 or more."""
+    from sqlglot import exp
+
+    return node is None or (isinstance(node, exp.Literal) and node.is_int and int(node.name) >= 1)
+
+
+def _is_index(node: exp.Bracket) -> bool:
+    from sqlglot import exp
+
+    index = node.expressions[0]
+    return isinstance(index, exp.Literal) and bool(index.is_int)
+
+
+def _json_path(node: exp.Expr) -> str | None:
+    """The path of a chain of ``->`` that ends here, None where a step is no constant."""
+    from sqlglot import exp
+
+    if not isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar)):
+        return "$"
+    before = _json_path(node.this)
+    path = node.expression
+    if before is None or not isinstance(path, exp.JSONPath):
+        return None
+    text = before
+    for step in path.expressions:
+        if isinstance(step, exp.JSONPathRoot):
+            continue
+        if isinstance(step, exp.JSONPathKey) and isinstance(step.this, str) and re.fullmatch(r"\w+", step.this):
+            text += f".{step.this}"
+        elif isinstance(step, exp.JSONPathSubscript) and isinstance(step.this, int) and step.this >= 0:
+            text += f"[{step.this}]"
+        else:
+            return None
+    return text
+
+
+def _json_root(node: exp.Expr) -> exp.Expr:
+    from sqlglot import exp
+
+    while isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar)):
+        node = node.this
+    return node

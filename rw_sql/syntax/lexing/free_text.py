@@ -1,0 +1,20 @@
+"""The text of queries and expressions that were cut out of statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.lexing.tokens import Token
+
+
+def spaced(token: Token) -> str:
+    """The text of a cut-out token with comments gone and every run of blanks as one."""
+    pieces: list[str] = []
+    end = -1
+    for part in token.parts:
+        if end >= 0 and part.start > end:
+            pieces.append(" ")
+        pieces.append(part.text)
+        end = part.end
+    return "".join(pieces)

@@ -1,0 +1,183 @@
+"""Text → tokens, by one regular expression. Operators are not put together: free text is cut out by its span."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SYNTAX_ERROR, UNTERMINATED, Span, SqlError
+from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+WORD, QUOTED, BACKQUOTED, STRING = "word", "quoted", "backquoted", "string"
+NUMBER, PUNCTUATION, END = "number", "punctuation", "end"
+
+
+class Token:
+    """One token and where it stands. ``value`` is what it means: a name unquoted and folded, a string's content."""
+
+    __slots__ = ("column", "end", "kind", "line", "parts", "start", "text", "upper", "value")
+
+    def __init__(self, kind: str, text: str, value: str, start: int, end: int, line: int, column: int) -> None:
+        self.kind = kind
+        self.text = text
+        self.value = value
+        self.upper = value.upper() if kind == WORD else text
+        self.start = start
+        self.end = end
+        self.line = line
+        self.column = column
+        self.parts: Sequence[Token] = ()
+
+    def __repr__(self) -> str:
+        return f"Token({self.kind}, {self.text!r}, {self.line}:{self.column})"
+
+    @property
+    def span(self) -> Span:
+        """Where it stands."""
+        return Span(self.start, self.end, self.line, self.column)
+
+
+# Possessive quantifiers: an unterminated string costs one pass, not one for every way to cut it.
+_TOKEN = re.compile(
+    rf"""(?P<space>\s++)
+    |(?P<comment>--[^\n]*+)
+    |(?P<block>/\*)
+    |(?P<escaped>[eE]'(?:[^'\\]|\\.|'')*+(?P<escaped_end>'?))
+    |(?P<word>[^\W\d][\w$]*+)
+    |(?P<string>'(?:[^']|'')*+(?P<string_end>'?))
+    |(?P<quoted>"(?:[^"]|"")*+(?P<quoted_end>"?))
+    |(?P<backquoted>`(?:[^`]|``)*+(?P<backquoted_end>`?))
+    |(?P<number>0(?:[xX][0-9a-fA-F]++|[oO][0-7]++|[bB][01]++)
+        |(?:\d++(?:\.\d++|\.(?![.\w]))?|(?<![\w)\]"`'.$])\.\d++)(?:[eE][+-]?\d++)?)
+    |(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*+)?)\$)
+    |(?P<invisible>[{INVISIBLE}])
+    |(?P<punctuation>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))|''", re.DOTALL)
+_SIMPLE_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unescape(match: re.Match[str]) -> str:
+    if match[0] == "''":
+        return "'"
+    octal, byte, short, long, other = match.groups()
+    if other is not None:
+        return _SIMPLE_ESCAPES.get(other, other)
+    code = int(octal, 8) if octal else int(byte or short or long, 16)
+    return chr(code) if code <= 0x10FFFF else "\ufffd"
+
+
+def end_of_comment(text: str, start: int) -> int:
+    """Where the block comment that starts at ``start`` ends, or -1. Comments nest, as in PostgreSQL."""
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return -1
+
+
+def has_comments(text: str) -> bool:
+    """Whether the text holds a comment. The text must be one that :func:`scan` takes."""
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        assert match is not None
+        if match.lastgroup in ("comment", "block"):
+            return True
+        position = match.end()
+        if match.lastgroup == "dollar":
+            position = text.find(match[0], position) + len(match[0])
+    return False
+
+
+def scan(text: str) -> list[Token]:
+    """All tokens of ``text``, an END token last.
+
+    A byte-order mark before a statement is left out. Raises SqlError UNTERMINATED at the opening quote of what does not
+    end, SYNTAX_ERROR at a character between tokens that is not shown.
+    """
+    return list(_scan(text))
+
+
+def _scan(text: str) -> Iterator[Token]:
+    position, size = 0, len(text)
+    line, line_start = 1, 0
+    begins = True
+    match_at = _TOKEN.match
+    while position < size:
+        match = match_at(text, position)
+        assert match is not None  # the last alternative takes any character
+        kind = match.lastgroup
+        end = match.end()
+        if kind == "space":
+            broken = text.rfind("\n", position, end)
+            if broken >= 0:
+                line += text.count("\n", position, end)
+                line_start = broken + 1
+            position = end
+            continue
+        column = position - line_start + 1
+        raw = match[0]
+        if kind == "invisible":
+            if begins and raw == BYTE_ORDER_MARK:
+                line_start += line_start == position  # no editor counts it as a column
+                position = end
+                continue
+            raise invisible_error(raw, Span(position, end, line, column))
+        begins = raw == ";" or (begins and kind in ("comment", "block"))
+        if kind == "word":
+            yield Token(WORD, raw, raw.lower(), position, end, line, column)
+        elif kind == "punctuation":
+            yield Token(PUNCTUATION, raw, raw, position, end, line, column)
+        elif kind == "number":
+            yield Token(NUMBER, raw, raw, position, end, line, column)
+        elif kind == "string":
+            _require(match["string_end"], "string", raw, position, line, column)
+            yield Token(STRING, raw, raw[1:-1].replace("''", "'"), position, end, line, column)
+        elif kind == "quoted":
+            _require(match["quoted_end"], "quoted name", raw, position, line, column)
+            name = raw[1:-1].replace('""', '"')
+            if not name:
+                raise SqlError(SYNTAX_ERROR, "a quoted name is empty", span=Span(position, end, line, column))
+            yield Token(QUOTED, raw, name, position, end, line, column)
+        elif kind == "backquoted":
+            # Spark's quoting, met in queries only; the grammar has no place for it.
+            _require(match["backquoted_end"], "quoted name", raw, position, line, column)
+            yield Token(BACKQUOTED, raw, raw[1:-1].replace("``", "`"), position, end, line, column)
+        elif kind == "escaped":
+            _require(match["escaped_end"], "string", raw, position, line, column)
+            yield Token(STRING, raw, _ESCAPE.sub(_unescape, raw[2:-1]), position, end, line, column)
+        elif kind == "dollar":
+            close = text.find(raw, end)
+            if close < 0:
+                _require("", "dollar-quoted string", raw, position, line, column)
+            value = text[end:close]
+            end = close + len(raw)
+            raw = text[position:end]
+            yield Token(STRING, raw, value, position, end, line, column)
+        elif kind == "block":
+            end = end_of_comment(text, position)
+            if end < 0:
+                _require("", "comment", raw, position, line, column)
+        # A comment leaves no token; strings and comments may span lines.
+        broken = text.rfind("\n", position, end)
+        if broken >= 0:
+            line += text.count("\n", position, end)
+            line_start = broken + 1
+        position = end
+    yield Token(END, "", "", size, size, line, size - line_start + 1)
+
+
+def _require(quote: str | None, what: str, raw: str, start: int, line: int, column: int) -> None:
+    if not quote:
+        first = raw.find("\n")
+        end = start + (len(raw) if first < 0 else first)
+        raise SqlError(
+            UNTERMINATED, f"a {what} starts here and does not end", span=Span(start, min(end, start + 20), line, column)
+        )

@@ -1,0 +1,37 @@
+"""What each grammar rule means: one function per rule or alias, given the rule's kept values, returning a value.
+
+A rule without a function passes its only value on, and is None if it has none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.syntax.parsing.actions.alter import ALTER_RULES
+from rw_sql.syntax.parsing.actions.checkpoint import CHECKPOINT_RULES
+from rw_sql.syntax.parsing.actions.columns import COLUMN_RULES
+from rw_sql.syntax.parsing.actions.connection import CONNECTION_RULES
+from rw_sql.syntax.parsing.actions.materialized_view import MATERIALIZED_VIEW_RULES
+from rw_sql.syntax.parsing.actions.parts import PART_RULES
+from rw_sql.syntax.parsing.actions.session import SESSION_RULES
+from rw_sql.syntax.parsing.actions.sink import SINK_RULES
+from rw_sql.syntax.parsing.actions.source import SOURCE_RULES
+from rw_sql.syntax.parsing.actions.table import TABLE_RULES
+from rw_sql.syntax.parsing.actions.types import TYPE_RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RULES: dict[str, Callable[..., Any]] = {
+    **ALTER_RULES,
+    **COLUMN_RULES,
+    **CONNECTION_RULES,
+    **MATERIALIZED_VIEW_RULES,
+    **PART_RULES,
+    **CHECKPOINT_RULES,
+    **SESSION_RULES,
+    **SINK_RULES,
+    **SOURCE_RULES,
+    **TABLE_RULES,
+    **TYPE_RULES,
+}

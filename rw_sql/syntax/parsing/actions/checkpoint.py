@@ -1,0 +1,83 @@
+"""Statements about checkpoints that were made elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import INVALID_OPTION, SqlError
+from rw_sql.syntax.parsing.actions.parts import read_switches
+from rw_sql.syntax.statements.common import TextValue
+from rw_sql.syntax.statements.show import ShowCheckpoint
+from rw_sql.syntax.statements.source import InjectCheckpointOffsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.syntax.lexing.tokens import Token
+    from rw_sql.syntax.statements.common import Option
+    from rw_sql.syntax.statements.source import InjectTarget, SplitId
+
+_BROKERS = ("properties.", "connection")
+
+
+def inject_checkpoint_offsets(
+    path: Token,
+    target: InjectTarget,
+    splits: tuple[SplitId, ...],
+    allow: tuple[str, ...],
+    written: tuple[Option, ...],
+    reason: str | None,
+) -> InjectCheckpointOffsets:
+    options, rest = _brokers(written)
+    table, rest = _text("table", rest)
+    watch, rest = _text("watch", rest)
+    read = read_switches(
+        rest, {"convention": ("next", "last_seen"), "exactly": False, "assume_stopped": False, "validate": True}
+    )
+    return InjectCheckpointOffsets(
+        path=path.value,
+        path_span=path.span,
+        target=target,
+        splits=splits,
+        allow=allow,
+        options=options,
+        tables=_listed(table),
+        convention=read["convention"],
+        is_exactly=read["exactly"],
+        is_assumed_stopped=read["assume_stopped"],
+        is_validated=read["validate"],
+        watch=watch,
+        reason=reason,
+    )
+
+
+def show_checkpoint(path: Token, written: tuple[Option, ...]) -> ShowCheckpoint:
+    options, rest = _brokers(written)
+    table, rest = _text("table", rest)
+    read_switches(rest, {})
+    return ShowCheckpoint(path=path.value, path_span=path.span, options=options, tables=_listed(table))
+
+
+def _brokers(written: tuple[Option, ...]) -> tuple[tuple[Option, ...], tuple[Option, ...]]:
+    options = tuple(option for option in written if option.key.startswith(_BROKERS))
+    return options, tuple(option for option in written if option not in options)
+
+
+def _text(key: str, written: tuple[Option, ...]) -> tuple[str | None, tuple[Option, ...]]:
+    """The text of an option, None where it is not given, and the other options."""
+    for option in written:
+        if option.key == key:
+            if not isinstance(option.value, TextValue):
+                raise SqlError(INVALID_OPTION, f"{key.upper()} must be a text in quotes", span=option.value.span)
+            return option.value.text, tuple(other for other in written if other is not option)
+    return None, written
+
+
+def _listed(table: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (table or "").split(",") if part.strip())
+
+
+CHECKPOINT_RULES: dict[str, Callable[..., Any]] = {
+    "inject_checkpoint_offsets": inject_checkpoint_offsets,
+    "show_checkpoint": show_checkpoint,
+}

@@ -1,0 +1,180 @@
+"""Tokens → statement: drives the LALR tables and chooses, token by token, what the grammar can take.
+
+The state of the automaton decides whether a word is a keyword or a name, and whether free text (a query, an
+expression, an option key) is cut out here. So a keyword is one only where it means something, and
+``secret = secret secret`` parses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rw_sql.errors import TOO_COMPLEX, SqlError
+from rw_sql.syntax.lexing.identifiers import RESERVED
+from rw_sql.syntax.lexing.tokens import END, NUMBER, PUNCTUATION, QUOTED, STRING, WORD, Token
+from rw_sql.syntax.parsing.actions import RULES
+from rw_sql.syntax.parsing.capture import CAPTURE
+from rw_sql.syntax.parsing.lalr_tables import SIGNS, Reduction, Tables, tables
+from rw_sql.syntax.parsing.syntax_errors import found, syntax_error
+
+MOST_STACKED = 300
+"""How many unfinished pieces of rules there may be; types nested some seventy deep need that many."""
+
+_KINDS = {STRING: "STRING", NUMBER: "NUMBER"}
+_ONLY_BEFORE = {
+    "AS_QUERY": frozenset({"SELECT", "WITH", "VALUES", "("}),
+    "FIXED": frozenset({"("}),
+    "MAP": frozenset({"("}),
+}
+"""Keywords that are names unless one of these follows."""
+
+
+class Parser:
+    """One pass over one statement. ``tokens[first:last]`` are the statement's, ``text`` is the whole script."""
+
+    __slots__ = ("accept", "at", "last", "states", "tables", "text", "tokens", "values")
+
+    def __init__(
+        self,
+        text: str,
+        tokens: list[Token],
+        first: int,
+        last: int,
+        *,
+        rule: str = "statement",
+        by: Tables | None = None,
+    ) -> None:
+        self.text = text
+        self.tokens = tokens
+        self.at = first
+        self.last = last
+        self.tables = by if by is not None else tables()
+        self.states = [self.tables.starts[rule]]
+        self.accept = self.tables.accepts[rule]
+        self.values: list[Any] = []
+
+    def parse(self) -> Any:
+        """The start rule's value. Raises SqlError SYNTAX_ERROR at the first token that cannot stand where it does."""
+        states, accept = self.states, self.accept
+        actions, captures = self.tables.actions, self.tables.captures
+        while True:
+            terminal, token = self.captured(captures[states[-1]]) or self.terminal()
+            while True:
+                action = actions[states[-1]].get(terminal)
+                if isinstance(action, int):
+                    if len(states) > MOST_STACKED:
+                        raise SqlError(TOO_COMPLEX, "this is nested too deeply", span=token.span)
+                    states.append(action)
+                    self.values.append(token)
+                    break
+                if action is None:
+                    raise syntax_error(self, token)
+                try:
+                    self.reduce(action)
+                except SqlError as error:
+                    raise _placed(error, token)  # noqa: B904 - the same error, told where it stands
+                if states[-1] == accept and terminal == "$END":
+                    return self.values[-1]
+
+    def captured(self, terminal: str | None) -> tuple[str, Token] | None:
+        """The free text that the grammar asks for here, if it asks and some can begin here."""
+        if terminal is None:
+            return None
+        token = CAPTURE[terminal](self)
+        return None if token is None else (terminal, token)
+
+    def reduce(self, rule: Reduction) -> None:
+        """Replaces the rule's symbols on the stacks by its value."""
+        states, values, size = self.states, self.values, rule.size
+        if size:
+            tail = values[-size:]
+            del states[-size:], values[-size:]
+            if rule.spliced:
+                kept: list[Any] = []
+                for index in rule.kept:
+                    if index in rule.spliced:
+                        kept.extend(tail[index])
+                    else:
+                        kept.append(tail[index])
+            else:
+                kept = [tail[index] for index in rule.kept]
+        else:
+            kept = []
+        if rule.is_splice:
+            values.append(kept)
+        else:
+            action = RULES.get(rule.action)
+            values.append(action(*kept) if action is not None else kept[0] if kept else None)
+        states.append(self.tables.goto[states[-1]][rule.origin])
+
+    def terminal(self) -> tuple[str, Token]:
+        """What the next token is in this state, moving behind it."""
+        token = self.tokens[self.at] if self.at < self.last else self.end()
+        kind = token.kind
+        if kind == WORD:
+            row = self.tables.actions[self.states[-1]]
+            for name, words in self.tables.spelled.get(token.upper, ()):
+                if name in row and self.follows(name, words) and self.can_shift(name):
+                    self.at += len(words)
+                    return name, token
+            self.at += 1
+            return ("WORD" if token.upper in RESERVED or not self.can_shift("NAME") else "NAME"), token
+        if kind == END:
+            return "$END", token
+        self.at += 1
+        if kind == PUNCTUATION:
+            return SIGNS.get(token.text, token.text), token
+        if kind == QUOTED:
+            return ("NAME" if self.can_shift("NAME") else "WORD"), token
+        return _KINDS.get(kind, kind), token
+
+    def end(self) -> Token:
+        """The end of this statement as a token: right behind its last one."""
+        if self.last == 0 or self.at == 0:
+            return self.tokens[self.last]
+        before = self.tokens[self.last - 1]
+        lines = before.text.count("\n")
+        column = before.column + len(before.text) if not lines else len(before.text) - before.text.rfind("\n")
+        return Token(END, "", "", before.end, before.end, before.line + lines, column)
+
+    def follows(self, terminal: str, words: tuple[str, ...]) -> bool:
+        """Whether the next tokens are the keyword's words, and what stands behind them lets them be that keyword."""
+        at, tokens = self.at, self.tokens
+        after = at + len(words)
+        if after > self.last:
+            return False
+        if not all(tokens[at + i].upper == word and tokens[at + i].kind == WORD for i, word in enumerate(words)):
+            return False
+        needed = _ONLY_BEFORE.get(terminal)
+        return needed is None or (after < self.last and tokens[after].upper in needed)
+
+    def can_shift(self, terminal: str) -> bool:
+        """Whether the grammar takes this terminal now. States share lookaheads, so reductions are played through."""
+        actions, goto = self.tables.actions, self.tables.goto
+        action = actions[self.states[-1]].get(terminal)
+        if action is None or isinstance(action, int):
+            return action is not None
+        states = self.states.copy()
+        while not isinstance(action, int):
+            if action is None:
+                return False
+            if action.size:
+                del states[-action.size :]
+            states.append(goto[states[-1]][action.origin])
+            if terminal == "$END" and states[-1] == self.accept:
+                return True
+            action = actions[states[-1]].get(terminal)
+        return True
+
+    def accepted(self) -> set[str]:
+        """Every terminal that the grammar takes now."""
+        return {terminal for terminal in self.tables.actions[self.states[-1]] if self.can_shift(terminal)}
+
+
+def _placed(error: SqlError, token: Token) -> SqlError:
+    """The error of a rule; one that names no place means what stands behind the rule."""
+    if error.span is None:
+        error.span = token.span
+        if error.message.startswith("expected "):
+            error.message += f", found: {found(token)}"
+    return error

@@ -1,0 +1,97 @@
+"""What a syntax error says: what stood there, what could have stood there, and which of that was probably meant.
+
+The sentences are RisingWave's where it has one for the place, since its users search for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
+from rw_sql.syntax.lexing.identifiers import RESERVED
+from rw_sql.syntax.lexing.tokens import END, WORD
+from rw_sql.syntax.parsing.lalr_tables import SIGNS
+from rw_sql.syntax.statements.common import Option
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.lexing.tokens import Token
+    from rw_sql.syntax.parsing.parser import Parser
+
+_SIGN_OF = {name: sign for sign, name in SIGNS.items()}
+_DESCRIBED = {
+    "NAME": "identifier",
+    "WORD": "identifier",
+    "STRING": "literal string",
+    "NUMBER": "number",
+    "OPTION_KEY": "identifier",
+    "QUERY": "a query",
+    "EXPRESSION": "an expression",
+    "$END": "end of statement",
+}
+_PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
+    (frozenset(terminals.split()), sentence)
+    for terminals, sentence in (
+        ("CREATE DROP ALTER", "statement"),
+        ("SOURCE SINK SECRET TEMPORARY", "an object type after CREATE"),
+        ("SOURCE SINK SECRET MATERIALIZED SYSTEM", "an object type after ALTER"),
+        ("SOURCE TABLE SECRET MATERIALIZED VIEW", "an object type after SHOW CREATE"),
+        ("SOURCE TABLE SECRET MATERIALIZED", "an object type after DROP"),
+        ("FORMAT ROW INCLUDE", "description of the format"),
+        ("FROM AS INTO", "FROM or AS after CREATE SINK sink_name"),
+        ("STRUCT TIMESTAMP DOUBLE_PRECISION", "a type"),
+        ("STRING NUMBER SECRET FIXED", "a value"),
+        ("STRING NUMBER SECRET", "a value"),
+        ("COMMA RPAR NOT_NULL", "',' or ')' after column definition"),
+        ("NAME CHECK PRIMARY WATERMARK_FOR", "column name or constraint definition"),
+        ("UNSAFE RENAME ADD DROP", "what to change after ALTER TABLE"),
+        ("UNSAFE RENAME ADD", "what to change after ALTER SOURCE"),
+    )
+)
+"""What is expected where all of these terminals can stand; the first that fits counts."""
+
+_MOST_LISTED = 10
+_MOST_IN_SENTENCE = 4
+
+
+def found(token: Token) -> str:
+    """What stood there, as an error says it."""
+    return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
+
+
+def syntax_error(parser: Parser, token: Token) -> SqlError:
+    """The error for a token that cannot stand where it does."""
+    accepted = parser.accepted()
+    keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
+    near = near_names(token.upper, keywords, most=1) if token.kind == WORD else []
+    hint = f"did you mean {near[0]}?" if near else None
+    if token.kind == WORD and token.upper in RESERVED and accepted & {"NAME"} and not near:
+        return SqlError(
+            SYNTAX_ERROR,
+            f"syntax error at or near {token.text}",
+            hint=f'{token.upper} is reserved; as a name it must be quoted: "{token.value}"',
+            span=token.span,
+        )
+    expected, listed = _expected(parser, accepted, keywords)
+    if hint is None and listed:
+        more = ["…"] if len(listed) > _MOST_LISTED else []
+        hint = f"expected one of: {', '.join([*listed[:_MOST_LISTED], *more])}"
+    return SqlError(SYNTAX_ERROR, f"expected {expected}, found: {found(token)}", hint=hint, span=token.span)
+
+
+def _expected(parser: Parser, accepted: set[str], keywords: list[str]) -> tuple[str, list[str]]:
+    """What the sentence says was expected, and the list that the hint gives."""
+    signs = sorted(f'"{_SIGN_OF[t]}"' for t in accepted if t in _SIGN_OF)
+    values = sorted({_DESCRIBED[t] for t in accepted if t in _DESCRIBED and t != "$END"})
+    listed = [*values, *keywords, *signs]
+    for terminals, sentence in _PLACES:
+        if terminals <= accepted:
+            return sentence, listed
+    if {"COMMA", "RPAR"} <= accepted and parser.values and isinstance(parser.values[-1], Option | list):
+        return "',' or ')' after option definition", []
+    if "$END" in accepted:
+        return "end of statement", listed
+    if len(listed) == 1:
+        return listed[0], []
+    if len(listed) <= _MOST_IN_SENTENCE:
+        return f"{', '.join(listed[:-1])} or {listed[-1]}", []
+    return f"one of {', '.join(keywords[:3])} …" if keywords else listed[0], listed

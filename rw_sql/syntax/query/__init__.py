@@ -1,0 +1,6 @@
+"""Queries of views as trees of sqlglot: the tables they read, the form that is maintained, renamed relations.
+
+
+Imports: ``lexing``. Imported by: ``model``, ``plan``, ``runtime``.
+Begin with ``trees``.
+"""

@@ -1,0 +1,391 @@
+"""A view's query as its job can keep it up to date: what kind it is, and the forms that the job runs.
+
+Where the rows of a view are replaced, its table needs the columns that tell which: those that the query does not
+select are added under names that begin with ``_rw_key_``, and stay hidden. What HAVING, or a WHERE around an
+aggregation, leaves out becomes a column too, KEEP: a row that stops to pass has to leave the table. All texts are
+Spark's SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax.query.signed_aggregates import SIGN, count_distinct_by_sets, signable, signed
+from rw_sql.syntax.query.tables_read import parse_spark
+from rw_sql.syntax.query.trees import (
+    DISTINCT,
+    GROUPS,
+    JOIN,
+    ONE_ROW,
+    OTHER,
+    ROWS,
+    aggregates_of,
+    both,
+    copied,
+    equal_columns,
+    expression,
+    guarded,
+    inlined,
+    is_picking,
+    is_true,
+    kind_of,
+    only,
+    read_by,
+    spark_sql,
+    take,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlglot import exp
+
+KEY = "_rw_key_"
+"""What the names of hidden key columns begin with; a number follows."""
+
+KEEP = "_rw_keep"
+"""Whether a row belongs in the view, in what a job's query gives; it is in no table."""
+
+ROW = "_rw_row"
+"""The hidden key of a view whose rows have none of their own: a digest of the row, and which of its equals it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A form of the query, and the columns of it that tell its rows apart."""
+
+    text: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """A query, read. ``kind`` is what its core does; ``why`` says in words why it is OTHER. ``text`` is the query as it
+    was read: where that does not mean what was written, the forms do not either.
+
+    The core is the query itself, or what stands below selects that only pick from it.
+    """
+
+    kind: str
+    why: str
+    text: str = ""
+    _chain: tuple[exp.Select, ...] = ()
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the core reads one relation, and no subquery."""
+        from sqlglot import exp
+
+        core = self._chain[-1] if self._chain else None
+        return core is not None and not core.args.get("joins") and isinstance(read_by(core), exp.Table)
+
+    def upserted(self) -> Form | None:
+        """An aggregation as a stream of changed groups, with KEEP; None where it cannot be one."""
+        if self.kind not in (GROUPS, ONE_ROW):
+            return None
+        chain = copied(self._chain)
+        return self._kept(chain, None) if count_distinct_by_sets(chain[-1]) else None
+
+    def signed_arguments(self) -> tuple[str, ...] | None:
+        """What count, sum and avg are of, where an aggregation of one relation has no others; None where it does."""
+        if self.kind not in (GROUPS, ONE_ROW) or not self.is_direct:
+            return None
+        found = [signable(call) for call in aggregates_of(self._chain[-1])]
+        if not found or None in found:
+            return () if not found and self.kind == GROUPS else None
+        return tuple(spark_sql(argument) for argument in found if argument is not None and argument.args)
+
+    def probe(self, arguments: Sequence[str]) -> str:
+        """A query for the types of expressions over what the core reads."""
+        from sqlglot import exp
+
+        core = self._chain[-1].copy()
+        listed = [exp.alias_(expression(text), f"a{number}") for number, text in enumerate(arguments)]
+        return spark_sql(only(core, listed))
+
+    def signed(self, types: Mapping[str, str]) -> Form | None:
+        """The aggregation over the changes of its relation, each with its SIGN: with what it counts and sums, KEEP.
+
+        ``types`` are Spark's, of what :meth:`signed_arguments` gave. None where subtraction is not exact.
+        """
+        chain = copied(self._chain)
+        core = chain[-1]
+        if self.kind == GROUPS:
+            _resolve_ordinals(core)
+        for call in aggregates_of(core):
+            replacement = signed(call, types)
+            if replacement is None:
+                return None
+            call.replace(replacement)
+        lives = expression(f"COALESCE(SUM({SIGN}), 0) > 0") if self.kind == GROUPS else None
+        return self._kept(chain, lives)
+
+    def _kept(self, chain: list[exp.Select], condition: exp.Expr | None) -> Form:
+        from sqlglot import exp
+
+        core = chain[-1]
+        keys = _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)]
+        keep = both(condition, take(core, "having"))
+        named = [key for key, _ in keys]
+        if keep is not None:
+            for item in list(core.expressions):
+                inner = item.this if isinstance(item, exp.Alias) else item
+                if not any(inner == key for key in named):
+                    item.replace(guarded(item, keep))
+        names = _add_keys(core, keys)
+        if keep is not None:
+            core.append("expressions", exp.alias_(is_true(keep), KEEP))
+        return _formed(chain, names, has_keep=keep is not None)
+
+    def exposed(self) -> Form | None:
+        """An aggregation as it is, with its keys among its columns; None for other kinds."""
+        from sqlglot import exp
+
+        if self.kind not in (GROUPS, ONE_ROW):
+            return None
+        chain = copied(self._chain)
+        core = chain[-1]
+        names = _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
+        return _formed(chain, names, has_keep=None)
+
+    def touched_groups(self, keys: Sequence[str]) -> str | None:
+        """The groups of rows of the core's input, under the names of ``keys``."""
+        from sqlglot import exp
+
+        if self.kind != GROUPS:
+            return None
+        core = self._chain[-1].copy()
+        listed = [exp.alias_(_stored(key), name) for (key, _), name in zip(_group_keys(core), keys, strict=True)]
+        return spark_sql(only(core, listed))
+
+    def touched_rows(self) -> str | None:
+        """What a DISTINCT gives for each row of its input."""
+        if self.kind != DISTINCT or len(self._chain) != 1:
+            return None
+        core = self._chain[0].copy()
+        core.set("distinct", None)
+        return spark_sql(core)
+
+    def with_keys(self, keys: Sequence[str]) -> Form | None:
+        """Filters and projections of one relation, with the columns that its rows are replaced by."""
+        from sqlglot import exp
+
+        if self.kind != ROWS or not self.is_direct:
+            return None
+        chain = copied(self._chain)
+        core = chain[-1]
+        relation = read_by(core).alias_or_name
+        if any(isinstance(item, exp.Star) or item.is_star for item in core.expressions):
+            if len(core.expressions) > 1 or any(_excepted(item) for item in core.expressions):
+                return None
+            names = list(keys)
+        else:
+            names = _add_keys(core, [(exp.column(key, quoted=True), relation) for key in keys])
+        return _formed(chain, names, has_keep=None)
+
+    def partitioned(self) -> tuple[Form, str] | None:
+        """A join of two relations on equal columns, with these among its columns; and the values of both sides' rows.
+
+        None for a join that has no such columns, or of more relations.
+        """
+        from sqlglot import exp
+
+        if self.kind != JOIN:
+            return None
+        chain = copied(self._chain)
+        core = chain[-1]
+        joins = core.args["joins"]
+        if len(joins) != 1 or any(item.is_star for item in core.expressions):
+            return None
+        (join,) = joins
+        left, right = read_by(core), join.this
+        sides = {table.alias_or_name.lower(): table for table in (left, right) if isinstance(table, exp.Table)}
+        side = (join.args.get("side") or "").upper()
+        if len(sides) != 2 or join.args.get("kind") in ("SEMI", "ANTI", "CROSS") or join.args.get("method"):
+            return None
+        pairs = equal_columns(join, left.alias_or_name.lower(), right.alias_or_name.lower())
+        if not pairs:
+            return None
+        partition: list[exp.Expr]
+        match side:
+            case "RIGHT":
+                partition = [exp.column(b.name, table=b.table) for _, b in pairs]
+            case "FULL":
+                partition = [exp.func("COALESCE", a.copy(), b.copy()) for a, b in pairs]
+            case _:
+                partition = [a.copy() for a, _ in pairs]
+        names = []
+        for number, column in enumerate(partition):
+            names.append(f"{KEY}{number}")
+            core.append("expressions", exp.alias_(column, names[-1]))
+        touched = []
+        for table, columns in ((left, [a for a, _ in pairs]), (right, [b for _, b in pairs])):
+            listed = [exp.alias_(column.copy(), name) for column, name in zip(columns, names, strict=True)]
+            touched.append(spark_sql(exp.select(*listed).from_(table.copy())))
+        return _formed(chain, names, has_keep=None), " UNION ALL ".join(touched)
+
+
+NOT_TAKEN_APART = ViewQuery(OTHER, "it is of a form that is not taken apart")
+
+
+def read_view_query(text: str) -> ViewQuery:
+    """Reads a query of Spark's SQL that its own checks have passed."""
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = parse_spark(text)
+    except (SqlglotError, RecursionError):
+        return NOT_TAKEN_APART
+    if isinstance(tree, exp.SetOperation):
+        return ViewQuery(OTHER, "it puts several queries together")
+    if not isinstance(tree, exp.Select):
+        return NOT_TAKEN_APART
+    text, tree = spark_sql(tree), tree.copy()
+    if not inlined(tree):
+        return ViewQuery(OTHER, "it names parts of itself more than once")
+    chain = [tree]
+    while is_picking(chain[-1]):
+        below = read_by(chain[-1])
+        if not isinstance(below, exp.Subquery) or not isinstance(below.this, exp.Select):
+            break
+        chain.append(below.this)
+    kind, why = kind_of(chain[-1])
+    return ViewQuery(kind, why, text, tuple(chain))
+
+
+def renamed_columns(text: str, names: Sequence[str], columns: Sequence[str]) -> str:
+    """A query whose columns have other names."""
+    listed = ", ".join(f"{_backquoted(name)} AS {_backquoted(new)}" for name, new in zip(names, columns, strict=True))
+    return f"SELECT {listed} FROM ({text}) AS `_rw_query`"
+
+
+def _backquoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+# Keys
+
+
+def _resolve_ordinals(core: exp.Select) -> None:
+    """``GROUP BY 1`` says what it stands for."""
+    from sqlglot import exp
+
+    group = core.args["group"]
+    keys = []
+    for key in group.expressions:
+        if isinstance(key, exp.Literal) and not key.is_string and key.name.isdigit():
+            item = core.expressions[int(key.name) - 1]
+            keys.append((item.this if isinstance(item, exp.Alias) else item).copy())
+        else:
+            keys.append(key)
+    group.set("expressions", keys)
+
+
+def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
+    _resolve_ordinals(core)
+    return [(key.copy(), None) for key in core.args["group"].expressions]
+
+
+def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
+    """The names under which a select gives these, added to it where it does not; the qualifier they may go without."""
+    from sqlglot import exp
+
+    names: list[str] = []
+    for key, relation in keys:
+        for item in core.expressions:
+            inner = item.this if isinstance(item, exp.Alias) else item
+            if inner == key or (relation is not None and _is_column(inner, key, relation)):
+                names.append(item.alias_or_name)
+                break
+        else:
+            hidden = f"{KEY}{len(names)}"
+            core.append("expressions", exp.alias_(_stored(key), hidden))
+            names.append(hidden)
+    return names
+
+
+def _is_column(inner: exp.Expr, key: exp.Expr, relation: str) -> bool:
+    from sqlglot import exp
+
+    if not isinstance(inner, exp.Column) or inner.table.lower() not in ("", relation.lower()):
+        return False
+    return inner.name.lower() == key.name.lower()
+
+
+def _stored(key: exp.Expr) -> exp.Expr:
+    """A key as a table keeps it: of a time window its start, since all are of one length."""
+    from sqlglot import exp
+
+    is_call = isinstance(key, exp.Anonymous) and key.name.lower() == "window"
+    if is_call or (isinstance(key, exp.Column) and key.name.lower() == "window"):
+        return exp.Dot(this=key.copy(), expression=exp.to_identifier("start"))
+    return key.copy()
+
+
+def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> Form:
+    keys = _carry(chain, names, has_keep=has_keep)
+    return Form(text=spark_sql(chain[0]), keys=keys)
+
+
+def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:
+    """Carries keys, and KEEP, through the selects around a core, from within outwards; their names in the end.
+
+    ``has_keep`` None: the selects' own conditions stay what they are.
+    """
+    from sqlglot import exp
+
+    carried = list(names)
+    for select in reversed(chain[:-1]):
+        stars = [item for item in select.expressions if item.is_star]
+        keep = None
+        if has_keep is not None:
+            keep = take(select, "where")
+            inner = exp.column(KEEP) if has_keep else None
+            if keep is not None and inner is not None:
+                keep = expression(f"CASE WHEN {KEEP} THEN {spark_sql(is_true(keep))} ELSE FALSE END")
+            keep = keep if keep is not None else inner
+        if keep is not None:
+            for item in list(select.expressions):
+                if not item.is_star and not _is_plain(item):
+                    item.replace(guarded(item, keep))
+        outer: list[str] = []
+        for name in carried:
+            found = next((item for item in select.expressions if _is_plain(item) and _column_of(item) == name), None)
+            if found is not None:
+                outer.append(found.alias_or_name)
+            elif stars:
+                outer.append(name)
+            else:
+                hidden = name if name.startswith(KEY) else f"{KEY}{len(outer)}"
+                select.append("expressions", exp.alias_(exp.column(name, quoted=True), hidden))
+                outer.append(hidden)
+        if keep is not None:
+            if has_keep:
+                for star in stars:
+                    inner_star = star if isinstance(star, exp.Star) else star.this
+                    inner_star.set("except_", [*(inner_star.args.get("except_") or []), exp.to_identifier(KEEP)])
+            select.append("expressions", exp.alias_(is_true(keep), KEEP))
+            has_keep = True
+        carried = outer
+    return tuple(carried)
+
+
+def _is_plain(item: exp.Expr) -> bool:
+    from sqlglot import exp
+
+    return isinstance(item.this if isinstance(item, exp.Alias) else item, exp.Column) and not item.is_star
+
+
+def _column_of(item: exp.Expr) -> str:
+    from sqlglot import exp
+
+    return str((item.this if isinstance(item, exp.Alias) else item).name)
+
+
+def _excepted(item: exp.Expr) -> bool:
+    from sqlglot import exp
+
+    star = item if isinstance(item, exp.Star) else item.this
+    return bool(star.args.get("except_") or star.args.get("replace") or star.args.get("rename"))

@@ -1,0 +1,83 @@
+"""A column's new name in the expressions that compute others of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.syntax.lexing.identifiers import quoted, quoted_for_spark
+from rw_sql.syntax.query.tables_read import parse_spark
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+_BEFORE = "SELECT "
+
+
+def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str) -> str:
+    """The expression with ``new`` in the place of the column ``old``; nothing else of its text changes.
+
+    ``relation`` is what the column may be called with: ``relation.old``. Names are compared in whatever case. Raises
+    SqlError NOT_SUPPORTED where a name within could then mean something else.
+    """
+    from sqlglot import exp, parse_one, tokenize
+    from sqlglot.errors import SqlglotError
+
+    written = f"{_BEFORE}{text} AS x"
+    try:
+        tree = parse_spark(written) if dialect == "spark" else parse_one(written, read=dialect)
+    except SqlglotError as error:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'whether {text} uses "{old}" cannot be told',
+            hint="make another table with the column under its new name, and move views and sinks there",
+        ) from error
+    places = _named(tree, old.lower(), relation.lower())
+    bound = {part.name.lower() for function in tree.find_all(exp.Lambda) for part in function.expressions}
+    words = [token for token in tokenize(written, read=dialect) if token.token_type.name != "STRING"]
+    is_other = sum(token.text.lower() == old.lower() for token in words) != len(places)
+    is_nested = any(node is not tree for node in tree.find_all(exp.Query))
+    if is_other or is_nested or bound & {old.lower(), new.lower()}:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'in {text} "{old}" or "{new}" may mean something else than the column',
+            hint="make another table with the column under its new name, and move views and sinks there",
+        )
+    word = _written(new, dialect)
+    for start, end, is_named in sorted(places, reverse=True):
+        # In struct(a) the name is part of the value.
+        name = f"{word} AS {_written(old, dialect)}" if is_named else word
+        written = written[:start] + name + written[end + 1 :]
+    return written.removeprefix(_BEFORE).removesuffix(" AS x")
+
+
+def _written(name: str, dialect: str) -> str:
+    """A name as an expression may say it: in quotes, unless it is a column's as a bare word too."""
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    quotes = quoted_for_spark(name) if dialect == "spark" else '"' + name.replace('"', '""') + '"'
+    if quoted(name) != name:
+        return quotes
+    try:
+        tree = parse_one(f"{_BEFORE}{name} AS x", read=dialect)
+    except SqlglotError:
+        return quotes
+    column = tree.expressions[0].this if tree.expressions else None
+    return name if isinstance(column, exp.Column) and column.name == name else quotes
+
+
+def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
+    """Where the column is named, from and to, and whether its name becomes one of a value there."""
+    from sqlglot import exp
+
+    found = []
+    for node in tree.find_all(exp.Column):
+        parts = node.parts
+        names = [part.name.lower() for part in parts[:2]]
+        at = 0 if names[0] == column else 1 if names == [relation, column] else None
+        if at is not None:
+            place = parts[at].meta
+            is_named = isinstance(node.parent, exp.Struct | exp.PropertyEQ) and at == len(parts) - 1
+            found.append((int(place["start"]), int(place["end"]), is_named))
+    return found

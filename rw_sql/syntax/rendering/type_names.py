@@ -1,0 +1,78 @@
+"""Types as text: the canonical form of our statements, and what Spark calls them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import UNSUPPORTED_TYPE, SqlError
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.statements.common import DataType
+
+_SPARK = {
+    "BOOLEAN": "BOOLEAN",
+    "SMALLINT": "SMALLINT",
+    "INT": "INT",
+    "BIGINT": "BIGINT",
+    "REAL": "FLOAT",
+    "DOUBLE": "DOUBLE",
+    "CHARACTER VARYING": "STRING",
+    "CHARACTER": "STRING",
+    "BYTEA": "BINARY",
+    "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP_NTZ",
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
+    "SERIAL": "BIGINT",
+    "UUID": "STRING",
+    # JSON stays the text it came as: Delta's VARIANT is not written by both of the writers used here.
+    "JSONB": "STRING",
+    # Spark has no duration that holds months, days and microseconds together; the days-and-time one holds most.
+    "INTERVAL": "INTERVAL DAY TO SECOND",
+    "RW_INT256": "DECIMAL(38, 0)",
+    "RW_UINT256": "DECIMAL(38, 0)",
+}
+_WIDEST_DECIMAL = 38
+
+
+def canonical_type(data_type: DataType) -> str:
+    """The type as our statements print it: ``CHARACTER VARYING``, ``NUMERIC(10, 2)``, ``STRUCT<a INT>``, ``INT[]``."""
+    name = data_type.name
+    if name == "ARRAY" and data_type.element is not None:
+        return canonical_type(data_type.element) + "[]"
+    if name == "MAP" and data_type.key is not None and data_type.value is not None:
+        return f"MAP({canonical_type(data_type.key)}, {canonical_type(data_type.value)})"
+    if name == "STRUCT":
+        fields = ", ".join(f"{quoted(f.name)} {canonical_type(f.data_type)}" for f in data_type.fields)
+        return f"STRUCT<{fields or ' '}>"
+    if data_type.arguments:
+        return f"{name}({', '.join(map(str, data_type.arguments))})"
+    return name
+
+
+def spark_type(data_type: DataType) -> str:
+    """The type in Spark's DDL: TIMESTAMP is Spark's TIMESTAMP_NTZ, TIMESTAMP WITH TIME ZONE its TIMESTAMP.
+
+    JSONB becomes STRING (its text), NUMERIC without precision DECIMAL(38, 10). Raises SqlError UNSUPPORTED_TYPE for
+    TIME and decimals of more than 38 digits.
+    """
+    name = data_type.name
+    if name == "ARRAY" and data_type.element is not None:
+        return f"ARRAY<{spark_type(data_type.element)}>"
+    if name == "MAP" and data_type.key is not None and data_type.value is not None:
+        return f"MAP<{spark_type(data_type.key)}, {spark_type(data_type.value)}>"
+    if name == "STRUCT":
+        fields = ", ".join(f"`{f.name.replace('`', '``')}`: {spark_type(f.data_type)}" for f in data_type.fields)
+        return f"STRUCT<{fields}>"
+    if name == "NUMERIC":
+        precision, scale = (*data_type.arguments, 0)[:2] if data_type.arguments else (_WIDEST_DECIMAL, 10)
+        if precision > _WIDEST_DECIMAL:
+            raise SqlError(
+                UNSUPPORTED_TYPE,
+                f"NUMERIC({precision}) has more than the {_WIDEST_DECIMAL} digits that Spark holds",
+                span=data_type.span,
+            )
+        return f"DECIMAL({precision}, {scale})"
+    if name not in _SPARK:
+        raise SqlError(UNSUPPORTED_TYPE, f"Spark has no type for {name}", span=data_type.span)
+    return _SPARK[name]

@@ -1,0 +1,207 @@
+"""Forms with words inside: CASE, CAST, EXTRACT, INTERVAL, arrays and maps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax.lexing.tokens import NUMBER, QUOTED, STRING, WORD
+from rw_sql.syntax.sql_reader.types import TypeReader
+from rw_sql.syntax.sql_reader.words import BETWEEN, QUANTIFIERS, UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class FormReader(TypeReader):
+    """Reads forms. Expressions and queries inside of them are the subclasses' business."""
+
+    __slots__ = ()
+
+    def expression(self) -> None:
+        """Moves behind an expression."""
+        raise NotImplementedError
+
+    def operators(self, least: int) -> None:
+        """Moves behind an expression whose operators bind more strongly than ``least``."""
+        raise NotImplementedError
+
+    def query_or_expressions(self) -> bool:
+        """Moves behind a query, or expressions with commas between; tells whether it is several of these."""
+        raise NotImplementedError
+
+    def wildcard_or_expression(self) -> None:
+        """Moves behind ``*``, ``t.*``, ``(expression).*`` or an expression."""
+        raise NotImplementedError
+
+    def subquery(self) -> None:
+        """Moves behind a query that may use the columns of those around it."""
+        raise NotImplementedError
+
+    def case(self) -> None:
+        if self.word() != "WHEN":
+            self.expression()
+        if self.word() != "WHEN":
+            self.fail("WHEN")
+        while self.take("WHEN"):
+            self.expression()
+            self.expect("THEN")
+            self.expression()
+        if self.take("ELSE"):
+            self.expression()
+        self.expect("END")
+
+    def interval(self) -> None:
+        is_text = self.peek().kind == STRING
+        if is_text:
+            self.at += 1
+        else:
+            _ = self.take_sign("-") or self.take_sign("+")
+            if self.peek().kind not in (NUMBER, STRING):
+                self.fail("literal string")
+            self.at += 1
+        if self.word() in UNITS:
+            self.at += 1
+            self._precision()
+            if self.take("TO"):
+                if self.word() not in UNITS:
+                    self.fail("date/time field")
+                self.at += 1
+                self._precision()
+                return
+            while self.peek().kind in (NUMBER, STRING) and self.word(1) in UNITS:
+                self.at += 2
+        elif not is_text or self._lacks_unit():
+            self.fail("date/time field")
+
+    def _lacks_unit(self) -> bool:
+        """``INTERVAL '1' word``: the word is a unit misspelled, and no alias."""
+        return self.tokens[self.at - 1].value.strip().isdigit() and bool(self.word()) and self.is_name()
+
+    def _precision(self) -> None:
+        if self.is_sign("(") and self.peek(1).kind == NUMBER:
+            self.at += 2
+            if self.take_sign(","):
+                self.at += 1
+            self.expect_sign(")")
+
+    def array(self) -> None:
+        self.expect_sign("[")
+        if self.take_sign("]"):
+            return
+        self.deeper()
+        self.comma_separated(self.array if self.is_sign("[") else self.expression)
+        self.depth -= 1
+        self.expect_sign("]")
+
+    def map_entry(self) -> None:
+        self.expression()
+        self.expect_sign(":")
+        self.expression()
+
+    # Forms with words inside, read between their brackets
+
+    def _cast(self) -> None:
+        self.expression()
+        self.expect("AS")
+        self.data_type()
+
+    def _exists(self) -> None:
+        if self.is_sign("(") or self.word() in ("SELECT", "WITH", "VALUES") or not self._begins_arguments():
+            self.subquery()
+        else:
+            self.expression()
+            self.expect_sign(",")
+            self.expression()
+
+    def _begins_arguments(self) -> bool:
+        """``EXISTS (xs, x -> x > 1)``: Spark's function of an array."""
+        following = self.peek(1).text
+        return (self.is_name() and following in (",", ".")) or (self.word() == "ARRAY" and following in ("(", "["))
+
+    def _extract(self) -> None:
+        if self.peek().kind not in (WORD, STRING, QUOTED):
+            self.fail("date/time field")
+        self.at += 1
+        self.expect("FROM")
+        self.expression()
+
+    def _substring(self) -> None:
+        self.expression()
+        if self.take("FROM") or self.take_sign(","):
+            self.expression()
+        if self.take("FOR") or self.take_sign(","):
+            self.expression()
+
+    def _position(self) -> None:
+        self.operators(BETWEEN)
+        if self.take_sign(","):
+            self.comma_separated(self.expression)
+            return
+        self.expect("IN")
+        self.operators(BETWEEN)
+
+    def _overlay(self) -> None:
+        self.expression()
+        if self.take_sign(","):
+            self.expression()
+            self.expect_sign(",")
+            self.comma_separated(self.expression)
+            return
+        self.expect("PLACING")
+        self.expression()
+        self.expect("FROM")
+        self.expression()
+        if self.take("FOR"):
+            self.expression()
+
+    def _trim(self) -> None:
+        self.take_one("BOTH", "LEADING", "TRAILING")
+        if not self.take("FROM"):
+            self.expression()
+            if not self.take("FROM"):
+                if self.take_sign(","):
+                    self.expression()
+                return
+        self.expression()
+        if self.take_sign(","):
+            self.expression()
+
+    def _row(self) -> None:
+        if not self.is_sign(")"):
+            self.comma_separated(self.expression)
+
+    def _array_of(self) -> None:
+        if not self.is_sign(")"):
+            self.query_or_expressions()
+
+    def _quantified(self) -> None:
+        if self.word() in ("SELECT", "WITH", "VALUES"):
+            message = "ANY, SOME and ALL take no query: write IN (query), or compare with its max or min"
+            self.refuse(message, self.peek())
+        self.comma_separated(self.expression)
+
+    def _struct(self) -> None:
+        if not self.is_sign(")"):
+            self.comma_separated(self._struct_value)
+
+    def _struct_value(self) -> None:
+        self.wildcard_or_expression()
+        if self.take("AS"):
+            self.label()
+
+
+FORMS: dict[str, Callable[[FormReader], None]] = {
+    "CAST": FormReader._cast,
+    "TRY_CAST": FormReader._cast,
+    "EXISTS": FormReader._exists,
+    "EXTRACT": FormReader._extract,
+    "SUBSTRING": FormReader._substring,
+    "SUBSTR": FormReader._substring,
+    "POSITION": FormReader._position,
+    "OVERLAY": FormReader._overlay,
+    "TRIM": FormReader._trim,
+    "ROW": FormReader._row,
+    "ARRAY": FormReader._array_of,
+    "STRUCT": FormReader._struct,
+    **dict.fromkeys(QUANTIFIERS, FormReader._quantified),
+}
