@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.jobs.lease import is_process_alive
+from rw_sql.runtime.support.processes import is_process_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

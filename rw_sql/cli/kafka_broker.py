@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import JAVA_MISSING, UPSTREAM_UNREACHABLE, SqlError
-from rw_sql.runtime.jobs.lease import is_process_alive, process_start
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
+from rw_sql.runtime.support.processes import is_process_alive, process_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

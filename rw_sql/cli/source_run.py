@@ -12,7 +12,7 @@ from rw_sql.cli.question import choose_answer
 from rw_sql.cli.spark_start import spark_for
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
 from rw_sql.model.offset_files import FORMS, write_offsets
-from rw_sql.plan.effects.discovery import ORPHAN, OTHER_CLUSTER, RECREATED
+from rw_sql.model.split_status import ORPHAN, OTHER_CLUSTER, RECREATED
 from rw_sql.session.results import read_rows
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import Explain, ShowSourceSplits

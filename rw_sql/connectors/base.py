@@ -375,3 +375,23 @@ class ColumnReader(Protocol):
         ``misfit`` makes the text of the error of a column's name, its value as text, and the texts of all columns.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record of a split: ``value`` is what ENCODE decodes."""
+
+    offset: int
+    value: bytes | None
+    key: bytes | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """What is left of a split: offsets ``[start, end)``. ``is_whole``: it is read in one batch or not at all."""
+
+    split: str
+    start: int
+    end: int
+    is_whole: bool = False

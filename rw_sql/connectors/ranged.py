@@ -12,6 +12,8 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.base import Record as Record
+from rw_sql.connectors.base import Stretch as Stretch
 from rw_sql.connectors.plain import PlainConnector
 
 if TYPE_CHECKING:
@@ -45,26 +47,6 @@ class Encoding:
     encode: str = "BYTES"
     options: Mapping[str, str] = field(default_factory=dict)
     row: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One record of a split: ``value`` is what ENCODE decodes."""
-
-    offset: int
-    value: bytes | None
-    key: bytes | None = None
-    timestamp_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """What is left of a split: offsets ``[start, end)``. ``is_whole``: it is read in one batch or not at all."""
-
-    split: str
-    start: int
-    end: int
-    is_whole: bool = False
 
 
 class RangedConnector(PlainConnector):

@@ -22,53 +22,24 @@ from rw_sql.model.definitions import (
     table_definition,
     unchanged_path,
 )
+from rw_sql.model.job_ids import ingest_fragment, reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.options import PlannedOptions, effective_options, sink_options, source_options, visible
-from rw_sql.model.rates import is_throttled
+from rw_sql.model.pauses import is_standing_still, is_view_held, own_inputs
 from rw_sql.model.relations import (
     changes_rows,
     stored_name,
     table_schema,
 )
+from rw_sql.model.sink_shape import encode_options, shape_of
 from rw_sql.model.view_inputs import keyed_query, view_inputs
-from rw_sql.plan.checks.sinks import encode_options, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord, PauseRecord, RebuildRecord
+    from rw_sql.metastore.records import ObjectRecord
     from rw_sql.model.view_inputs import ViewInput
-
-
-def ingest_fragment(source_id: int) -> str:
-    """The fragment (and job) of a source's shared reader."""
-    return f"ingest-{source_id}"
-
-
-def view_job(view_id: int) -> str:
-    """The job of a materialized view or table."""
-    return f"mv-{view_id}"
-
-
-def reader_fragment(view_id: int, source_id: int) -> str:
-    """The fragment of a view's own reader of a source that is not shared: ``mv-9:7``."""
-    return f"{view_job(view_id)}:{source_id}"
-
-
-def fragment_source(fragment: str) -> int:
-    """The source that a fragment reads: 7 of ``ingest-7`` and of ``mv-9:7``."""
-    return int(fragment.replace(":", "-").rpartition("-")[2])
-
-
-def fragment_object(fragment: str) -> int:
-    """The object whose job a fragment is part of: source 7 of ``ingest-7``, view 9 of ``mv-9:7``."""
-    return int(fragment.partition(":")[0].rpartition("-")[2])
-
-
-def sink_job(sink_id: int) -> str:
-    """The job of a sink."""
-    return f"sink-{sink_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,16 +190,6 @@ def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]
     return tuple(sorted(split for split in splits if kind.split_topic(split) in topics))
 
 
-def holds_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
-    """The pauses that hold a source: its own and PAUSE ALL's."""
-    return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
-
-
-def is_standing_still(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """Whether no reader of the source is to run: a pause holds it, or its rate is 0."""
-    return bool(holds_of(snapshot, source.id)) or is_throttled(source)
-
-
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
     """The shared reader a source should have now: none while nobody reads it, a pause holds it, or its rate is 0.
 
@@ -247,17 +208,6 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
         splits=named_splits(snapshot, source, snapshot.splits(job)),
         since=snapshot.fragment_epoch(job),
     )
-
-
-def own_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
-    """The sources that a view reads from their upstreams itself, since they are not shared."""
-    records = (snapshot.get(id_) for id_ in view.inputs)
-    return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
-
-
-def is_view_held(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """Whether a view's job stands still because a source that it reads itself does."""
-    return any(is_standing_still(snapshot, source) for source in own_inputs(snapshot, view))
 
 
 def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> ReaderSpec:
@@ -323,16 +273,6 @@ def _keyed(view: MaterializedViewRecord) -> KeyedRows | None:
 
 def _stored_names(view: MaterializedViewRecord, columns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(stored_name(view, column) for column in columns)
-
-
-def rebuild_job(rebuild: RebuildRecord) -> str:
-    """The job of a view that is being made anew: ``mv-9.2`` makes the second one of view 9."""
-    return f"{view_job(rebuild.view_id)}.{rebuild.generation}"
-
-
-def job_object(job: str) -> int:
-    """The object that a job is for: 9 of ``mv-9`` and of ``mv-9.2``."""
-    return int(job.partition(".")[0].rpartition("-")[2])
 
 
 def rebuilt(snapshot: Snapshot) -> Snapshot:

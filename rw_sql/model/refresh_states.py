@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
-from rw_sql.model.job_specs import holds_of
+from rw_sql.model.pauses import holds_of
 from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:

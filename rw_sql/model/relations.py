@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DeltaTableRecord, MaterializedViewRecord, SourceRecord, TableRecord
@@ -14,7 +15,6 @@ from rw_sql.model.definitions import (
     source_watermark,
     table_definition,
 )
-from rw_sql.plan.requests.queries import Relation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -124,3 +124,12 @@ _UNKNOWN = {
     "nullable": True,
     "metadata": {},
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """A source or view as a query sees it: its name, its columns as Spark DDL types, its watermark (column, delay)."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    watermark: tuple[str, str] | None = None

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.model.job_specs import holds_of
 from rw_sql.model.names import find_source
+from rw_sql.model.pauses import holds_of
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.statements.connection.connection import (

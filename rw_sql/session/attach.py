@@ -26,7 +26,6 @@ from rw_sql.plan.result.confirmation import Question
 from rw_sql.runtime.control.executor import Executor, SessionState
 from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.job import cause_line
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.observe.metrics import serve_metrics
 from rw_sql.runtime.spark.frames import frame_of
@@ -35,6 +34,7 @@ from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember
 from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.sql.catalog_views import SparkViews
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.session.java import check_java

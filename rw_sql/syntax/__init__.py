@@ -7,11 +7,12 @@ its place in the text.
 
 from __future__ import annotations
 
+from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.parsing.script import ScriptStatement, parse, parse_script, parse_statement, split_script
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.rendering.render import render
 from rw_sql.syntax.rendering.type_names import canonical_type, spark_type
-from rw_sql.syntax.routing import CatalogView, could_be_ours, route
+from rw_sql.syntax.routing import CatalogView, route
 
 __all__ = [
     "CatalogView",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.errors import SqlError
 from rw_sql.syntax import statements as ast
-from rw_sql.syntax.lexing.invisible import INVISIBLE
+from rw_sql.syntax.lexing.first_words import BLANK, CREATE, KINDS
 
 if TYPE_CHECKING:
     from rw_sql.syntax.lexing.tokens import Token
@@ -26,31 +26,10 @@ class CatalogView(Protocol):
         ...
 
 
-# A character that is not shown counts as a blank here, so that whose statement it is reads the same with one: ours then
-# names it.
-BLANK = rf"(?:[\s{INVISIBLE}]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
-_CREATE = rf"CREATE{BLANK}++(?:OR{BLANK}++REPLACE{BLANK}++)?+(?:TEMP(?:ORARY)?{BLANK}++)?+"
-_KINDS = "SOURCE|SINK|CONNECTION|SECRET|MATERIALIZED"
-
-_FIRST_WORDS = re.compile(
-    rf"""{BLANK}*+(?:
-      {_CREATE}(?:{_KINDS}|TABLE)\b
-    | (?:DROP|ALTER){BLANK}++(?:{_KINDS}|TABLE|SYSTEM|FRAGMENT)\b
-    | SHOW{BLANK}++(?!(?:TABLES|VIEWS|COLUMNS|FUNCTIONS|DATABASES|SCHEMAS|NAMESPACES|PARTITIONS|TBLPROPERTIES)\b)\w
-    | REFRESH{BLANK}++TABLE\b
-    | REPLACE{BLANK}++SINK\b
-    | (?:PAUSE|RESUME|INJECT|CONFIRM|UNDO|REWIND|REBUILD|VALIDATE|FLUSH|WAIT|RECOVER|CANCEL|SKIP|COMMIT|ROLLBACK)\b
-    | RESET{BLANK}++SOURCE\b
-    | BEGIN{BLANK}++UNSAFE\b
-    | (?:DESC(?:RIBE)?|SET|EXPLAIN)\b
-    )""",
-    re.VERBOSE | re.IGNORECASE,
-)
-
 _OURS_ALONE = re.compile(
     rf"""{BLANK}*+(?:EXPLAIN{BLANK}++)?+(?:
-      {_CREATE}(?:{_KINDS})\b
-    | (?:DROP|ALTER){BLANK}++(?:{_KINDS}|SYSTEM|FRAGMENT)\b
+      {CREATE}(?:{KINDS})\b
+    | (?:DROP|ALTER){BLANK}++(?:{KINDS}|SYSTEM|FRAGMENT)\b
     | REPLACE{BLANK}++SINK\b
     | (?:PAUSE|RESUME){BLANK}++(?:SOURCE|SINK|ALL)\b
     | (?:INJECT|CONFIRM|FLUSH|UNDO|REWIND|REBUILD|VALIDATE|WAIT|RECOVER|SKIP|COMMIT|ROLLBACK)\b
@@ -58,15 +37,10 @@ _OURS_ALONE = re.compile(
     | RESET{BLANK}++SOURCE\b
     | BEGIN{BLANK}++UNSAFE\b
     | SHOW{BLANK}++(?:SOURCES?|SINKS|CONNECTIONS|SECRETS|JOBS|UNSAFE|MATERIALIZED|INTERNAL|METRICS|CHECKPOINT)\b
-    | SHOW{BLANK}++CREATE{BLANK}++(?:{_KINDS})\b
+    | SHOW{BLANK}++CREATE{BLANK}++(?:{KINDS})\b
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-
-
-def could_be_ours(text: str) -> bool:
-    """Whether the first words leave it open that the text is a statement of ours. Takes under a microsecond."""
-    return _FIRST_WORDS.match(text) is not None
 
 
 _SPARKS_FIRST_WORDS = frozenset(

@@ -28,7 +28,7 @@ from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.jobs.lease import is_process_alive
+from rw_sql.runtime.support.processes import is_process_alive
 from tests.ageing import Pauses
 from tests.crash.child import EXIT_NOTICED
 from tests.crash.scenario import KEYS, LABELS, PARTITIONS, SOURCE_ID, STEPS, Say, record, times_read, value

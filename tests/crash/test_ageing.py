@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.jobs.lease import now_ms, try_take
+from rw_sql.runtime.jobs.lease import try_take
+from rw_sql.runtime.support.processes import now_ms
 from tests.ageing import HOUR, PAUSES, WEEK, Pauses, grow_old
 from tests.runtime.tended import TendedLog
 

@@ -17,8 +17,8 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import Operation, PutObject, PutSplitStates, SourceRecord
 from rw_sql.runtime.delta.delta_log import job_commits
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.ingest.job import note_positions
 from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.positions.notes import note_positions
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.warehouse import Warehouse
 

@@ -20,18 +20,8 @@ from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.inspector import World
 from rw_sql.runtime.control.quiesce import is_in_force, take_hold
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.lease import (
-    GONE_SECONDS,
-    LEASE_SECONDS,
-    LeaseWatch,
-    is_held,
-    is_orphaned,
-    is_owned,
-    now_ms,
-    process_start,
-    this_machine,
-    try_take,
-)
+from rw_sql.runtime.jobs.lease import GONE_SECONDS, LEASE_SECONDS, LeaseWatch, is_held, is_orphaned, is_owned, try_take
+from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli import keeper
-from rw_sql.runtime.jobs.lease import process_start
+from rw_sql.runtime.support.processes import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

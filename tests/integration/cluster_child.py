@@ -18,9 +18,9 @@ from deltalake import DeltaTable, write_deltalake
 import rw_sql
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.jobs.job import StalledError
 from rw_sql.runtime.spark.sessions import SparkSessions
 from rw_sql.runtime.spark.shared_folder import CHECK_VARIABLE
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.integration.attached import AttachedSession, Job, wait_until
 from tests.integration.cluster import Cluster

@@ -17,9 +17,10 @@ from rw_sql.metastore.codec import before_to_json, changes_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import FORGOTTEN, OperationRecord, PutSplitStates, SourceRecord
 from rw_sql.metastore.snapshot import before_image, effect_of
-from rw_sql.model.job_specs import holds_of, ingest_fragment
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.offset_ranges import LogPiece, ReadLife, with_piece, with_span
 from rw_sql.model.options import visible
+from rw_sql.model.pauses import holds_of
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.requests.catalog import (
     AsIf,

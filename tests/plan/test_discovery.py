@@ -8,7 +8,9 @@ import pytest
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
-from rw_sql.plan.effects.discovery import discover, preview_splits, split_order, split_status
+from rw_sql.model.split_status import split_order, split_status
+from rw_sql.plan.effects.discovery import discover
+from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.positions import Positions
 from rw_sql.plan.requests.upstream import FindOffsetsAt
 

@@ -9,7 +9,7 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.statements.source.source import take_up_new_topics
+from rw_sql.plan.statements.common import take_up_new_topics
 from tests.plan.canned import CannedWorld
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.model.job_specs import ViewSpec, desired_jobs, fragment_object, fragment_source, reader_fragment
+from rw_sql.model.job_ids import fragment_object, fragment_source, reader_fragment
+from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, refused
 
 ALONE = "shared = 'false'"

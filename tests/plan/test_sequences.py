@@ -17,8 +17,8 @@ from rw_sql.connectors.base import UpstreamSplit
 from rw_sql.errors import SqlError
 from rw_sql.model.definitions import definition_of, listed_options
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
-from rw_sql.plan.effects.discovery import OK, split_status
-from rw_sql.plan.statements.source.source import take_up_new_topics
+from rw_sql.model.split_status import OK, split_status
+from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.syntax import render
 from tests.plan.canned import HERE, CannedWorld, create_source
 

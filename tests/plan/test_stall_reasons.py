@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-from rw_sql.runtime.jobs.job import StalledError
 from rw_sql.runtime.jobs.startable import require_readable
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax import parse_statement, render
 
 

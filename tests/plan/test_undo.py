@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rw_sql.connectors.base import SplitState
 from rw_sql.metastore.codec import before_from_json
 from rw_sql.metastore.records import FORGOTTEN, PauseRecord, SourceRecord
-from rw_sql.model.job_specs import ingest_fragment
+from rw_sql.model.job_ids import ingest_fragment
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, moved_world, refused
 from tests.plan.test_sequences import Story
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import JobSpec
     from rw_sql.runtime.ingest.job import Ingest
     from rw_sql.runtime.ingest.warm_start import Prepared
-    from rw_sql.runtime.jobs.job import Failure
+    from rw_sql.runtime.support.failures import Failure
 
 
 @dataclass(slots=True)

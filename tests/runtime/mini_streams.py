@@ -18,7 +18,8 @@ from deltalake import DeltaTable, Schema
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SourceRecord
-from rw_sql.model.job_specs import ingest_fragment, ingest_spec, view_job
+from rw_sql.model.job_ids import ingest_fragment, view_job
+from rw_sql.model.job_specs import ingest_spec
 from rw_sql.runtime.control.executor import Executor, SessionState
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.delta.job_output import JobOutput

@@ -24,7 +24,7 @@ from rw_sql.metastore.records import (
     RebuildRecord,
     SourceRecord,
 )
-from rw_sql.model.job_specs import ingest_fragment
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.runtime.decoding.decoder import BUCKET, ERROR, OFFSET, SPLIT
 from rw_sql.runtime.delta.delta_log import commit_versions, read_actions
 from rw_sql.runtime.delta.job_output import JobOutput

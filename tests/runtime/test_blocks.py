@@ -22,8 +22,9 @@ from rw_sql.runtime.control import quiesce as holds
 from rw_sql.runtime.control.executor import Executor, SessionState
 from rw_sql.runtime.control.quiesce import COMMIT_SECONDS, held_jobs, still_hold, take_hold
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.lease import new_owner_name, now_ms, process_start, this_machine
+from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.observe.metrics import Metrics
+from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
 

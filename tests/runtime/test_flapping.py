@@ -12,13 +12,14 @@ from rw_sql.model.job_specs import IngestSpec, ReaderSpec, ViewSpec
 from rw_sql.plan.statements.show.objects import view_state
 from rw_sql.runtime.control import job_slot
 from rw_sql.runtime.control import reconciler as module
-from rw_sql.runtime.control.job_slot import JobSlot, Trouble, spoken_seconds
+from rw_sql.runtime.control.job_slot import JobSlot, Trouble
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more
-from rw_sql.runtime.jobs.job import Failure
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.observe.flush import Patience
 from rw_sql.runtime.observe.metrics import Metrics
+from rw_sql.runtime.support.failures import Failure
+from rw_sql.runtime.support.stall_timeout import spoken_seconds
 from tests.runtime.jobs import Jobs
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.checkpoints.files import CheckpointFiles
-from rw_sql.runtime.jobs.job import StalledError
 from rw_sql.runtime.positions import checkpoint_handover as hand_over
 from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move, stands_in
+from rw_sql.runtime.support.failures import StalledError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.runtime.jobs.job import cause_line
+from rw_sql.runtime.support.failures import cause_line
 
 IN_PYTHON = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "/lib/clientserver.py", line 644, in _call_proxy

@@ -19,13 +19,13 @@ from rw_sql.model.job_specs import view_spec
 from rw_sql.runtime.delta import table_files
 from rw_sql.runtime.delta.delta_log import commit_versions
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
-from rw_sql.runtime.jobs.job import StalledError
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.positions.high_water import last_data_version
 from rw_sql.runtime.positions.logged_ranges import read_ranges
 from rw_sql.runtime.positions.shared import read_committed_ranges
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.support import faults
+from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep import table_upkeep as log_upkeep
 from rw_sql.runtime.upkeep.table_upkeep import Retention, Upkeep, retention_of
 from tests.runtime.tended import SPLIT_NAME, TendedLog, put

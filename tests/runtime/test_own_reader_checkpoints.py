@@ -15,7 +15,7 @@ from rw_sql.metastore.records import FORGOTTEN, StoredState
 from rw_sql.runtime.direct import align_checkpoint as settling
 from rw_sql.runtime.direct.align_checkpoint import Settled, Wanted, settle, stand
 from rw_sql.runtime.direct.checkpoint_record import Head, read_changes, read_head, read_record, with_lines, write_record
-from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.support.failures import StalledError
 
 if TYPE_CHECKING:
     from pathlib import Path

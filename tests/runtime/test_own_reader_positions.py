@@ -31,9 +31,9 @@ from rw_sql.runtime.direct.align_checkpoint import Wanted, settle
 from rw_sql.runtime.direct.checkpoint_record import read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.job import StalledError
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.jobs.rate_limit import Throttle
+from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.jobs import Jobs
 from tests.runtime.test_own_reader_checkpoints import Checkpoint

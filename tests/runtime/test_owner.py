@@ -17,7 +17,7 @@ from rw_sql.runtime.control import owner as module
 from rw_sql.runtime.control.owner import APPLIED, NOT_YET_APPLIED, Owner
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.jobs import WAIT_SECONDS, wait_until
 

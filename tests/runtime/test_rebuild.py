@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.model.job_specs import rebuild_job
+from rw_sql.model.job_ids import rebuild_job
 from rw_sql.plan.statements.view.rebuild import SWAP
 from rw_sql.runtime.support import faults
 from rw_sql.runtime.upkeep.dropped_objects import sweep

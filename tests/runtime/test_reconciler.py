@@ -15,14 +15,15 @@ import pytest
 
 from rw_sql.metastore.records import AssignSplits, Operation, PutObject
 from rw_sql.model.job_specs import IngestSpec
-from rw_sql.plan.statements.move.undo import DISCOVERY
+from rw_sql.model.operation_kinds import DISCOVERY
 from rw_sql.runtime.control import job_slot
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import only_adds_splits, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import Ending
 from rw_sql.runtime.ingest.warm_start import Prepared
-from rw_sql.runtime.jobs.job import BatchGate, Failure, StalledError
+from rw_sql.runtime.jobs.job import BatchGate
+from rw_sql.runtime.support.failures import Failure, StalledError
 from tests.runtime.jobs import WAIT_SECONDS, Jobs, wait_until
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.backfill_ranges import History, SplitHistory
-from rw_sql.runtime.rewind.points import copy_checkpoint, least_needed_version
+from rw_sql.runtime.positions.pins import least_needed_version
+from rw_sql.runtime.rewind.points import copy_checkpoint
 from rw_sql.runtime.rewind.restore import carry_out
 from rw_sql.runtime.support import faults
 from tests.runtime.mini_streams import MiniWarehouse, expected

@@ -10,17 +10,9 @@ import pytest
 from rw_sql.connectors.registry import connector
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.delta.row_counts import (
-    ANY,
-    MISCOUNT,
-    Planned,
-    RowCount,
-    at_most,
-    exactly,
-    expected_of,
-    planned_rows,
-)
+from rw_sql.runtime.delta.row_counts import ANY, MISCOUNT, RowCount, at_most, exactly, expected_of
 from rw_sql.runtime.delta.row_counts import MiscountError as Miscount
+from rw_sql.runtime.positions.planned_rows import Planned, planned_rows
 from rw_sql.runtime.spark.shared_folder import is_on_one_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.test_counts import SCHEMA

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rw_sql.runtime.delta.row_counts import Planned
+from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.views.streamed import Streamed
 
 

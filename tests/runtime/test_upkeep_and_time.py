@@ -14,7 +14,7 @@ from rw_sql.runtime.delta import table_files
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.downtime import downtime, note_downtime, waited_ms
-from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.tended import TendedLog
 

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.metastore.records import DeltaTableRecord, Operation, PutObject
 from rw_sql.model.view_inputs import ViewInput
-from rw_sql.runtime.jobs.job import Failure
 from rw_sql.runtime.jobs.table_paths import with_way_out
+from rw_sql.runtime.support.failures import Failure
 from tests.runtime.test_blocks import Session
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.model.job_specs import ViewSpec
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.views.job import _require_checkpoint
 

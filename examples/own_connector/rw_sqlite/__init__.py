@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from importlib.resources import files
 
-from rw_sql.connectors.base import Upstream, UpstreamSplit
-from rw_sql.connectors.ranged import PythonConnector, Record
+from rw_sql.connectors.base import Record, Upstream, UpstreamSplit
+from rw_sql.connectors.ranged import PythonConnector
 from rw_sql.connectors.spec import ConnectorSpec, parse_spec
 
 

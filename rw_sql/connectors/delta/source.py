@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
 from rw_sql.connectors.delta.commits import TableCommit, read_commit
-from rw_sql.connectors.ranged import Encoding, RangedConnector, Stretch
+from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING, SqlError
 

@@ -12,9 +12,9 @@ import json
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
 from rw_sql.connectors.files.store import LOCAL, FileStore, incarnation_size
-from rw_sql.connectors.ranged import Encoding, RangedConnector, Stretch
+from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import INVALID_PROPERTY, NOT_SUPPORTED, SqlError
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from rw_sql.connectors.base import SplitState
-    from rw_sql.connectors.ranged import RangedConnector, Stretch
+    from rw_sql.connectors.base import SplitState, Stretch
+    from rw_sql.connectors.ranged import RangedConnector
 
 MOST_SPLITS = 2_000
 """The most splits that one batch reads of: each is named in the batch's commit."""

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from rw_sql.connectors.ranged import PythonConnector, Record
+    from rw_sql.connectors.base import Record
+    from rw_sql.connectors.ranged import PythonConnector
 
 RECORDS = (
     "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "

@@ -20,18 +20,18 @@ from rw_sql.errors import (
 )
 from rw_sql.model.definitions import connector_of, option_text
 from rw_sql.model.options import check_options, connection_of, plan_options, visible
+from rw_sql.model.sink_shape import FORCE_APPEND_ONLY, encode_options
 from rw_sql.plan.checks.sources import require_secret
 
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import DeltaTableRecord, SinkRecord
+    from rw_sql.metastore.records import DeltaTableRecord
     from rw_sql.syntax.statements import CreateSink, FormatEncode, Option
 
 _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
 _CSV_OPTIONS = ("without_header", "delimiter")
-_FORCE = "force_append_only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,24 +53,6 @@ class SinkInput:
     is_ordered: bool = True
     is_changing: bool = False
     new: tuple[DeltaTableRecord, ...] = ()
-
-
-def shape_of(sink: SinkRecord, encode_options: tuple[tuple[str, str], ...] = ()) -> SinkShape:
-    """The shape of a sink of the catalog."""
-    return SinkShape(
-        name=sink.name,
-        type=sink.type,
-        schema=sink.schema,
-        encode=sink.encode,
-        keys=sink.keys,
-        encode_options=encode_options,
-    )
-
-
-def encode_options(statement: CreateSink) -> tuple[tuple[str, str], ...]:
-    """The options of ENCODE that say how rows are written."""
-    given = statement.format.options if statement.format else ()
-    return tuple((option.key, option_text(option.value)) for option in given if option.key != _FORCE)
 
 
 def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
@@ -211,8 +193,8 @@ def _check_encode(clause: FormatEncode) -> None:
         )
     for option in clause.options:
         text = option_text(option.value)
-        is_switch = option.key in (_FORCE, "without_header")
-        if option.key == _FORCE or (clause.encode == "CSV" and option.key in _CSV_OPTIONS):
+        is_switch = option.key in (FORCE_APPEND_ONLY, "without_header")
+        if option.key == FORCE_APPEND_ONLY or (clause.encode == "CSV" and option.key in _CSV_OPTIONS):
             if is_switch and text.lower() not in ("true", "false"):
                 raise SqlError(
                     INVALID_DEFINITION, f"{option.key} must be true or false, not '{text}'", span=option.value.span
@@ -222,7 +204,7 @@ def _check_encode(clause: FormatEncode) -> None:
                     INVALID_DEFINITION, f"delimiter must be one character, not '{text}'", span=option.value.span
                 )
             continue
-        takes = [_FORCE, *(_CSV_OPTIONS if clause.encode == "CSV" else ())]
+        takes = [FORCE_APPEND_ONLY, *(_CSV_OPTIONS if clause.encode == "CSV" else ())]
         raise SqlError(
             INVALID_DEFINITION,
             f"ENCODE {clause.encode} does not take {option.key}",
@@ -233,7 +215,7 @@ def _check_encode(clause: FormatEncode) -> None:
 
 def _is_forced(statement: CreateSink) -> bool:
     options = [*statement.options, *(statement.format.options if statement.format else ())]
-    return any(option.key == _FORCE and option_text(option.value).lower() == "true" for option in options)
+    return any(option.key == FORCE_APPEND_ONLY and option_text(option.value).lower() == "true" for option in options)
 
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.connection_types import is_of_sources
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.options import shown, source_options
+from rw_sql.model.source_readers import readers_of
+from rw_sql.model.split_status import OK, ORPHAN, identity_status, split_order
 from rw_sql.plan.checks.columns import require_columns
-from rw_sql.plan.effects.discovery import OK, ORPHAN, UNREACHABLE, identity_status, split_order
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.effects.verdicts import UNREACHABLE
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look
 from rw_sql.plan.result.plan import SplitPreview
-from rw_sql.plan.statements.source.source import require_upstream
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
     from rw_sql.plan.requests.catalog import Asking
 
 Difference = tuple[str, str, str]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord, TableRecord
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
     from rw_sql.plan.result.plan import SplitPreview
 
 

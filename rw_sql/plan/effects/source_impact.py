@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, SourceRecord
 from rw_sql.model.definitions import definition_of, listed_options
-from rw_sql.model.job_specs import fragment_source, holds_of, named_splits
+from rw_sql.model.job_ids import fragment_source
+from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import spoken
 from rw_sql.model.options import connection_options, shown, source_options
+from rw_sql.model.pauses import holds_of
+from rw_sql.model.source_readers import readers_of, unread
+from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.effects.dependents import effects_on_dependents
-from rw_sql.plan.effects.discovery import OK, preview_splits, split_status
-from rw_sql.plan.effects.per_reader import readers_of, unread
+from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

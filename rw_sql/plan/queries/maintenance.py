@@ -18,6 +18,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.names import spoken
 from rw_sql.model.relations import (
+    Relation,
     changes_rows,
     hidden_columns,
     nullable_fields,
@@ -27,7 +28,7 @@ from rw_sql.model.relations import (
 )
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.queries import UPSERT as AS_UPSERT
-from rw_sql.plan.requests.queries import WHOLE, QueryAnalysis, Relation, analysis
+from rw_sql.plan.requests.queries import WHOLE, QueryAnalysis, analysis
 from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query.signed_aggregates import SIGN
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS

@@ -10,17 +10,10 @@ from rw_sql.plan.requests.ask import ask
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from rw_sql.model.relations import Relation
+
 STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
 """What a query is analyzed as."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
-    """A source or view as a query sees it: its name, its columns as Spark DDL types, its watermark (column, delay)."""
-
-    name: str
-    columns: tuple[tuple[str, str], ...]
-    watermark: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.job_specs import holds_of
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.model.pauses import holds_of
+from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import InjectCheckpointOffsets

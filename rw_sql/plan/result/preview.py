@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.plan.effects.discovery import ORPHAN
+from rw_sql.model.split_status import ORPHAN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

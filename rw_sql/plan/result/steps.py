@@ -23,7 +23,8 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.metastore.refresh_records import RefreshRecord
 from rw_sql.metastore.snapshot import effect_of, fold
-from rw_sql.model.job_specs import desired_jobs, fragment_object, fragment_source
+from rw_sql.model.job_ids import fragment_object, fragment_source
+from rw_sql.model.job_specs import desired_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,10 +8,10 @@ from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.backfill_ranges import History, plan_portions
-from rw_sql.plan.effects.discovery import EXPIRED, OK, identity_status
+from rw_sql.model.split_status import EXPIRED, OK, identity_status
 from rw_sql.runtime.backfill.staging_table import held_spans, is_whole
-from rw_sql.runtime.jobs.job import StalledError
 from rw_sql.runtime.positions.logged_ranges import held_log
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:

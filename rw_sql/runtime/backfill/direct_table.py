@@ -20,6 +20,7 @@ from rw_sql.runtime.delta.job_output import SMALL_ROWS, as_stored
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, at_most
 from rw_sql.runtime.jobs.inputs import as_in_files, input_frame
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
+from rw_sql.runtime.spark.row_by_row import is_by_row, makes_more
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 HISTORY_GENERATION = 0
 """The generation of the commits that hold history in a view's table."""
 
-_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "ResolvedHint"})
-
 
 def is_straight(context: Context, spec: ViewSpec) -> bool:
     """Whether a view's history may go straight into its table; one that was begun in a table of its own may not."""
@@ -52,36 +51,6 @@ def is_straight(context: Context, spec: ViewSpec) -> bool:
     input_frame(context, spark, given).createOrReplaceTempView(given.name)
     java: Any = spark.sql(spec.query)
     return is_by_row(java)
-
-
-def is_by_row(frame: Any) -> bool:
-    """Whether each row of a stream comes of one row that is read, and nothing is kept of any."""
-    return steps_by_row(frame) is not None
-
-
-def steps_by_row(frame: Any) -> tuple[str, ...] | None:
-    """What such a stream does with each row, by Spark's names of it, the last first; None for any other stream."""
-    found: list[str] = []
-    plan = frame._jdf.queryExecution().analyzed()
-    while True:
-        children = plan.children()
-        if children.size() == 0:
-            return tuple(found) if plan.isStreaming() else None
-        name = str(plan.nodeName())
-        if children.size() != 1 or name not in _BY_ROW or plan.subqueries().nonEmpty():
-            return None
-        found.append(name)
-        plan = children.apply(0)
-
-
-def _makes_more(frame: Any) -> bool:
-    """Whether a by-row query makes several rows of one."""
-    plan = frame._jdf.queryExecution().analyzed()
-    while plan.children().size() == 1:
-        if str(plan.nodeName()) == "Generate":
-            return True
-        plan = plan.children().apply(0)
-    return False
 
 
 @dataclass(slots=True)
@@ -133,7 +102,7 @@ class StraightTable:
         rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(self.given.name)
         spark: SparkSession = rows.sparkSession
         found = as_in_files(spark.sql(self.spec.query), self.spec)
-        due = ANY if _makes_more(found) else at_most(expected)
+        due = ANY if makes_more(found) else at_most(expected)
         small: pa.Table | None = None
         fault("history.before_append")
         if is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS:

@@ -29,7 +29,7 @@ from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.model.backfill_ranges import History, next_chunk, plan_portions
 from rw_sql.model.definitions import definition_of, has_changes
 from rw_sql.model.offset_ranges import total
-from rw_sql.plan.effects.discovery import OK, identity_status
+from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, state_at
 from rw_sql.runtime.backfill.direct_table import StraightTable
@@ -38,15 +38,15 @@ from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RUN, SPLIT, decode, l
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
-from rw_sql.runtime.jobs.job import Failure, StalledError, cause_line
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.jobs.rate_limit import Throttle
 from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move, stands_in
 from rw_sql.runtime.positions.logged_ranges import held_log
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

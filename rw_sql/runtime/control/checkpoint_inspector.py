@@ -14,7 +14,7 @@ from rw_sql.plan.requests.checkpoints import CheckpointRequest
 from rw_sql.plan.requests.upstream import FindOffsetsAt, FindSparseTopics, LookAtUpstream, ReadGroupOffsets
 from rw_sql.plan.result.steps import after
 from rw_sql.runtime.control.checkpoint_requests import answer_checkpoint
-from rw_sql.runtime.jobs.lease import now_ms
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
 from rw_sql.runtime.support.text_files import read_text_file
 

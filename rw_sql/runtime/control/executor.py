@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import BLOCK_ABORTED, INVALID_CONFIRMATION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.job_specs import view_job
+from rw_sql.model.job_ids import view_job
 from rw_sql.model.names import find_table, find_view
 from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.plan.effects.per_reader import is_running
+from rw_sql.model.source_readers import is_running
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
 from rw_sql.plan.result.explain import explain_table

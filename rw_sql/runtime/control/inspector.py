@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.base import ColumnReader
 from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.model.job_specs import holds_of
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.model.pauses import holds_of
+from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.requests.catalog import (
     AsIf,
     MeasureLags,
@@ -54,7 +54,6 @@ from rw_sql.runtime.direct.positions import (
     read_fragment_positions_before,
     read_fragment_ranges,
 )
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.jobs.statuses import present_statuses, with_unreported
 from rw_sql.runtime.jobs.table_paths import look_at_table, table_path
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
@@ -70,6 +69,7 @@ from rw_sql.runtime.positions.shared import (
 )
 from rw_sql.runtime.rewind.inspect import answer_rewind
 from rw_sql.runtime.spark.query_analysis import analyze
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret, seal
 from rw_sql.runtime.support.text_files import read_text_file
 

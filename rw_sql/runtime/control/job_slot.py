@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
+from rw_sql.runtime.jobs.statuses import FLAPPING
+from rw_sql.runtime.support.stall_timeout import spoken_seconds
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -27,9 +29,6 @@ _MOST_SOUND_FACTOR = 60.0
 
 _RESTARTS_OF_FLAPPING = 3
 """A job whose runs failed more often than this since it last recovered is flapping."""
-
-FLAPPING = "FLAPPING"
-"""The first word of the reason of a job that starts and fails again and again."""
 
 
 @dataclass(slots=True)
@@ -73,14 +72,6 @@ class Trouble:
         """What SHOW JOBS says of it. It changes only when another run fails."""
         period = spoken_seconds(self.newest_at - self.began_at)
         return f"{FLAPPING}: restarted {self.failures} times in {period}; last failure: {self.reason}"
-
-
-def spoken_seconds(seconds: float) -> str:
-    """A period as people say it, in the largest unit of which there are at least two: ``90 s``, ``4 min``, ``3 h``."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(1, round(seconds))} s" if seconds >= 1 else f"{seconds:.1g} s"
 
 
 @dataclass(slots=True)

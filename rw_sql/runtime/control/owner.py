@@ -16,23 +16,25 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import Operation, SourceRecord
-from rw_sql.model.job_specs import ingest_spec, is_view_held, view_spec
+from rw_sql.model.job_specs import ingest_spec, view_spec
+from rw_sql.model.operation_kinds import DISCOVERY
 from rw_sql.model.options import source_options, visible
-from rw_sql.plan.effects.per_reader import readers_of
-from rw_sql.plan.statements.move.undo import DISCOVERY
-from rw_sql.plan.statements.source.source import take_up_new_topics
+from rw_sql.model.pauses import is_view_held
+from rw_sql.model.source_readers import readers_of
+from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.runtime.control.inspector import World
 from rw_sql.runtime.control.outcomes import APPLIED as APPLIED
 from rw_sql.runtime.control.outcomes import NOT_YET_APPLIED as NOT_YET_APPLIED
 from rw_sql.runtime.control.outcomes import is_left_open
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.downtime import note_downtime
-from rw_sql.runtime.jobs.job import StalledError, cause_line
-from rw_sql.runtime.jobs.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, now_ms, renewed, try_take
+from rw_sql.runtime.jobs.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, renewed, try_take
 from rw_sql.runtime.jobs.startable import require_same, require_splits, still_asked
 from rw_sql.runtime.jobs.statuses import as_taken_over
 from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.runtime.views.swap import swap_rebuilt
 

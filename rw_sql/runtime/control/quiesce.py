@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
 from rw_sql.metastore.facts import Hold
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.effects.per_reader import readers_of
-from rw_sql.runtime.jobs.lease import is_process_alive, now_ms, process_start, this_machine
+from rw_sql.model.source_readers import readers_of
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import is_process_alive, now_ms, process_start, this_machine
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 
 if TYPE_CHECKING:

@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.model.job_specs import (
-    IngestSpec,
-    RefreshSpec,
-    SinkSpec,
-    ViewSpec,
-    desired_jobs,
-    ingest_fragment,
-    view_job,
-)
+from rw_sql.model.job_ids import ingest_fragment, view_job
+from rw_sql.model.job_specs import IngestSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.control.heartbeats import Beats
 from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble
 from rw_sql.runtime.control.quiesce import held_jobs
@@ -32,14 +25,14 @@ from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import Ending
-from rw_sql.runtime.jobs.job import Failure, StalledError, cause_line
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.rewind.scheduler import Rewinding
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.views.idle import REST_AFTER_SECONDS, Rest
 from rw_sql.runtime.views.job import View
 

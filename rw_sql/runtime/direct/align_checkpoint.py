@@ -25,7 +25,7 @@ from rw_sql.runtime.direct.checkpoint_record import (
     write_change,
     write_record,
 )
-from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.model.definitions import source_definition, source_watermark
 from rw_sql.model.job_specs import view_spec
-from rw_sql.plan.effects.discovery import OK, identity_status, split_status
+from rw_sql.model.split_status import OK, identity_status, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.direct.align_checkpoint import Wanted, settle, stand
 from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
-from rw_sql.runtime.jobs.job import StalledError
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
 from rw_sql.runtime.jobs.startable import require_readable, require_splits
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax import canonical_type
 
 if TYPE_CHECKING:

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rw_sql.connectors.ranged import RangedConnector
-from rw_sql.connectors.registry import connector
-from rw_sql.metastore.facts import NotedPosition
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import has_changes, source_definition
-from rw_sql.model.job_specs import ingest_fragment
-from rw_sql.plan.effects.discovery import OK, split_status
+from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, as_stored
 from rw_sql.runtime.delta.row_counts import RowCount, expected_of
 from rw_sql.runtime.ingest.warm_start import Prepared
-from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
+from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, failure_of
 from rw_sql.runtime.jobs.rate_limit import Pace, Throttle
 from rw_sql.runtime.jobs.startable import require_readable, still_asked
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.log_size import current_bucket
-from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
-from rw_sql.runtime.positions.shared import ALL_SPLITS, known_state, read_positions
+from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges
+from rw_sql.runtime.positions.notes import note_positions
+from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.support.failures import Failure, StalledError
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep, retention_of
 
@@ -50,31 +50,6 @@ NOTE_EVERY = 100
 
 MOST_NAMED_SPLITS = 1000
 """Up to so many splits every commit names all of them, above that only those it moves."""
-
-
-def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
-    """Writes down where a source's log stands and which offsets it holds, unless all of it is noted already."""
-    snapshot = context.metastore.snapshot()
-    fragment = ingest_fragment(source.id)
-    kind = connector(source.connector)
-    stands = read_positions(context.warehouse, context.metastore, snapshot, source)
-    noted = context.metastore.runtime.noted_positions(fragment)
-    stored = snapshot.states(fragment)
-    texts = {split: kind.encode_state(state) for split, state in stands.states.items()}
-    # Of 100,000 files only those that moved since; the row of no split says up to where the others stand as noted.
-    moved = {split: text for split, text in texts.items() if text != known_state(stored[split], noted.get(split))}
-    mark = noted.get(ALL_SPLITS)
-    is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, stands.log_version)
-    if moved or (texts and is_behind):
-        context.metastore.runtime.note_positions(
-            [
-                NotedPosition(
-                    fragment=fragment, split=split, state=text, epoch=epoch, run=run, log_version=stands.log_version
-                )
-                for split, text in {**moved, ALL_SPLITS: ""}.items()
-            ]
-        )
-    note_ranges(context.warehouse, source)
 
 
 def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.model.job_specs import IngestSpec, ViewSpec
-from rw_sql.plan.statements.move.undo import DISCOVERY
+from rw_sql.model.operation_kinds import DISCOVERY
 
 if TYPE_CHECKING:
     from rw_sql.model.job_specs import JobSpec

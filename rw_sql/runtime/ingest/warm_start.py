@@ -11,13 +11,13 @@ from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import connector_of, source_definition
 from rw_sql.model.job_specs import ingest_spec
-from rw_sql.plan.effects.discovery import OK, split_status
+from rw_sql.model.split_status import OK, split_status
 from rw_sql.runtime.ingest.query import EarlyQuery, ReaderQuery
 from rw_sql.runtime.ingest.source_stream import Opening
-from rw_sql.runtime.jobs.job import StalledError
 from rw_sql.runtime.jobs.rate_limit import pace_of
 from rw_sql.runtime.jobs.startable import require_splits
 from rw_sql.runtime.positions.shared import read_positions
+from rw_sql.runtime.support.failures import StalledError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,8 @@ from rw_sql.runtime.decoding.decoder import BUCKET, log_schema, log_statistics
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.job_output import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
-from rw_sql.runtime.jobs.lease import is_owned, now_ms
+from rw_sql.runtime.jobs.lease import is_owned
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
 
 if TYPE_CHECKING:

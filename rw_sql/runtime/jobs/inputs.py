@@ -12,8 +12,7 @@ from pyspark.sql import functions as f
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.model.backfill_ranges import History
 from rw_sql.runtime.delta.job_output import CHANGE_FEED
-from rw_sql.runtime.jobs.job import StalledError
-from rw_sql.runtime.sinks.batches import CHANGE, VERSION
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.signed_aggregates import SIGN
 
@@ -159,3 +158,7 @@ def _hidden(given: ViewInput) -> tuple[str, ...]:
 
 def _quoted(names: Iterable[str]) -> list[str]:
     return [f"`{name}`" for name in names]
+
+
+CHANGE = "_change_type"
+VERSION = "_commit_version"

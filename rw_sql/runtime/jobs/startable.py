@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.ranged import RangedConnector
-from rw_sql.plan.effects.discovery import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
-from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.model.split_status import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import literal, quoted
 
 if TYPE_CHECKING:

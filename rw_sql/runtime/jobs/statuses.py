@@ -60,3 +60,7 @@ def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, obje
     if lease is None:
         return marks, {}
     return {**marks, "the jobs' owner": lease.applied_epoch}, {"heartbeat": (lease.owner, lease.heartbeat_ms)}
+
+
+FLAPPING = "FLAPPING"
+"""The first word of the reason of a job that starts and fails again and again."""

@@ -12,8 +12,8 @@ from rw_sql.plan.queries.delta_inputs import feed_property
 from rw_sql.plan.requests.tables import TableLook
 from rw_sql.runtime.delta.delta_log import commits
 from rw_sql.runtime.delta.job_output import CHANGE_FEED
-from rw_sql.runtime.jobs.job import Failure
 from rw_sql.runtime.spark.sessions import plain_sql
+from rw_sql.runtime.support.failures import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
 from rw_sql.model.backfill_ranges import History
-from rw_sql.model.job_specs import view_job
+from rw_sql.model.job_ids import view_job
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Metastore, Snapshot

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
-from rw_sql.model.job_specs import holds_of, is_view_held, named_splits, sink_job, view_job
+from rw_sql.model.job_ids import sink_job, view_job
+from rw_sql.model.job_specs import named_splits
+from rw_sql.model.pauses import holds_of, is_view_held
 from rw_sql.model.rates import is_throttled, throttled_reason
-from rw_sql.plan.effects.discovery import OK, identity_status
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.model.source_readers import readers_of
+from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.result.plan import ObjectChange
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.inputs import WAITING
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.jobs.startable import DISCOVERING
 from rw_sql.runtime.jobs.statuses import present_statuses, run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
@@ -25,6 +26,7 @@ from rw_sql.runtime.observe.lag import rows_behind
 from rw_sql.runtime.positions.high_water import Ends
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.shared import read_positions
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import JobStatus
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
     from rw_sql.runtime.jobs.context import Context
 
 _LOOK_SECONDS = 0.05

@@ -11,18 +11,11 @@ from deltalake import DeltaTable
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.job_specs import (
-    fed_by,
-    named_splits,
-    own_inputs,
-    reader_fragment,
-    rebuild_job,
-    rebuilt,
-    sink_job,
-    view_job,
-)
-from rw_sql.plan.effects.discovery import OK, identity_status
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
+from rw_sql.model.job_specs import fed_by, named_splits, rebuilt
+from rw_sql.model.pauses import own_inputs
+from rw_sql.model.source_readers import readers_of
+from rw_sql.model.split_status import OK, identity_status
 from rw_sql.runtime.delta.delta_log import added_rows, latest_version, read_actions
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.table_paths import table_path
@@ -36,7 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SinkRecord, SourceRecord
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
     from rw_sql.runtime.jobs.context import Context
 
 LOOK_SECONDS = 2.0

@@ -17,13 +17,12 @@ from prometheus_client.registry import Collector
 from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
-from rw_sql.model.job_specs import fragment_source, ingest_fragment, sink_job, view_job
+from rw_sql.model.job_ids import fragment_source, ingest_fragment, sink_job, view_job
 from rw_sql.plan.requests.catalog import Sample
-from rw_sql.runtime.control.job_slot import FLAPPING
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import column_count, latest_version, read_actions
 from rw_sql.runtime.delta.rejected_rows import rejected_count
-from rw_sql.runtime.jobs.statuses import present_statuses
+from rw_sql.runtime.jobs.statuses import FLAPPING, present_statuses
 from rw_sql.runtime.observe.lag import measure_lags
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
-from rw_sql.model.job_specs import rebuild_job, view_job
+from rw_sql.model.job_ids import rebuild_job, view_job
 from rw_sql.model.refresh_states import progress_of, refresh_of
 from rw_sql.plan.result.plan import ObjectChange
 from rw_sql.plan.statements.view.rebuild import rebuild_groups

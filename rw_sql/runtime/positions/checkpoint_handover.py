@@ -12,8 +12,8 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.checkpoints.files import CheckpointFiles
-from rw_sql.runtime.jobs.job import StalledError
 from rw_sql.runtime.spark.sessions import JOB_SETTINGS, SHUFFLE_PARTITIONS
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:

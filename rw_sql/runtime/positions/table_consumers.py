@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, SinkRecord
 from rw_sql.model.job_specs import SinkSpec, ViewSpec
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions
-from rw_sql.runtime.jobs.job import StalledError
 from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, REFRESHING, RefreshChunk
-from rw_sql.model.job_specs import holds_of
+from rw_sql.model.pauses import holds_of
 from rw_sql.model.refresh_states import (
     KILLED,
     finished,
@@ -39,14 +39,14 @@ from rw_sql.model.refresh_states import (
     triggered,
 )
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
-from rw_sql.runtime.jobs.job import Failure, StalledError, cause_line
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.refresh.loading import load, watched
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import Staging
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 
 if TYPE_CHECKING:

@@ -22,15 +22,17 @@ from rw_sql.connectors.registry import connector
 from rw_sql.metastore.codec import before_from_json
 from rw_sql.metastore.facts import PointDependent, RewindPoint
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, StoredState
-from rw_sql.model.job_specs import fed_by, ingest_fragment, own_inputs, sink_job, view_job
+from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
+from rw_sql.model.job_specs import fed_by
+from rw_sql.model.pauses import own_inputs
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.shared import read_positions_before
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 
 if TYPE_CHECKING:
@@ -430,23 +432,3 @@ def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     for name in context.warehouse.list_names(f"{root}/rewind-{source_id}"):
         if f"rewind-{source_id}/{name}" not in kept:
             context.warehouse.remove(f"{root}/rewind-{source_id}/{name}")
-
-
-def least_needed_version(context: Context, object_id: int) -> int | None:
-    """The oldest version of a source's log, or of a view's table, that a rewind point needs; None where none does.
-
-    Whoever cleans a table up keeps that version readable: its files, and the commits from it on.
-    """
-    needed = []
-    for point in context.metastore.runtime.rewind_points():
-        if point.reason is not None:
-            continue
-        if point.source_id == object_id:
-            needed.append(point.log_version)
-        for found in point.dependents:
-            needed += [found.version] if found.id == object_id else []
-            # A reader that goes back reads on from where it stood, also in what does not go back with it. After its
-            # first batch it asks for the version before: see log_readers.
-            is_first = found.batch == 0
-            needed += [max(0, version - is_first) for id_, version in found.reads if id_ == object_id]
-    return min(needed, default=None)

@@ -20,10 +20,10 @@ from rw_sql.checkpoints.checkpoint import changes_of, read_checkpoint
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.positions import DELTA, move_delta
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
-from rw_sql.model.job_specs import ingest_fragment, rebuild_job, sink_job, view_job
+from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, restored_version
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.ingest.job import note_positions
+from rw_sql.runtime.positions.notes import note_positions
 from rw_sql.runtime.rewind.points import copies_of, copy_checkpoint
 from rw_sql.runtime.support.faults import fault
 

@@ -20,14 +20,15 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.job_specs import ingest_fragment, ingest_spec, job_object
+from rw_sql.model.job_ids import ingest_fragment, job_object
+from rw_sql.model.job_specs import ingest_spec
 from rw_sql.runtime.delta.job_output import FencedError
-from rw_sql.runtime.jobs.job import cause_line
-from rw_sql.runtime.jobs.lease import now_ms
 from rw_sql.runtime.rewind.points import make_points, newest_change, wanted_points
 from rw_sql.runtime.rewind.restore import CannotRewindError, carry_out, rewind_jobs
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import cause_line
+from rw_sql.runtime.support.processes import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,14 +9,13 @@ import pyarrow.compute as pc
 
 from rw_sql.connectors.sink import APPEND_ONLY, DEBEZIUM, DELETE, INSERT, OP, UPDATE, UPDATE_BEFORE
 from rw_sql.runtime.decoding.decoder import BATCH, OFFSET, RUN, SPLIT
+from rw_sql.runtime.jobs.inputs import CHANGE, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rw_sql.connectors.sink import SinkShape
 
-CHANGE = "_change_type"
-VERSION = "_commit_version"
 FEED_COLUMNS = (CHANGE, VERSION)
 """What Delta's change data feed tells of a row, as far as it matters here."""
 

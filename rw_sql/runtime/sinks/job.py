@@ -18,16 +18,18 @@ from rw_sql.runtime.delta.change_feed import feed_begin
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.delta.rejected_rows import REJECTED, RejectedRows, reason_of
-from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, planned_rows
-from rw_sql.runtime.jobs.inputs import input_frame, path_of, require_input
-from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, Failure, StalledError, failure_of
+from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
+from rw_sql.runtime.jobs.inputs import VERSION, input_frame, path_of, require_input
+from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, failure_of
 from rw_sql.runtime.jobs.table_paths import with_way_out
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
+from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
-from rw_sql.runtime.sinks.batches import FEED_COLUMNS, LOG_ORDER, VERSION, arranged
+from rw_sql.runtime.sinks.batches import FEED_COLUMNS, LOG_ORDER, arranged
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import Failure, StalledError
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 from rw_sql.syntax.lexing.identifiers import quoted

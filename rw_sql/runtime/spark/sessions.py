@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 from rw_sql.connectors.delta.versions import BY_AGE
 from rw_sql.errors import SPARK_ENDED, SqlError
-from rw_sql.runtime.jobs.lease import is_process_alive, process_start
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
+from rw_sql.runtime.support.processes import is_process_alive, process_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

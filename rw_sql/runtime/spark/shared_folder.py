@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.runtime.jobs.job import StalledError, cause_line
 from rw_sql.runtime.support.background import prepare
+from rw_sql.runtime.support.failures import StalledError, cause_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,7 +15,7 @@ from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.definitions import UNKNOWN_COLUMN, definition_of, has_unchanged
 from rw_sql.model.relations import schema_columns, stored_columns, stored_name
 from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object
-from rw_sql.plan.statements.sink.sink import shape_in_catalog
+from rw_sql.plan.statements.common import shape_in_catalog
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
 from rw_sql.runtime.spark.sessions import plain_sql

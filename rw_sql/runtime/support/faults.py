@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.jobs.lease import process_start
+from rw_sql.runtime.support.processes import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.control.job_slot import spoken_seconds
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -73,3 +71,11 @@ class StallTimeout:
         """A greater ``statement_timeout`` as it can be typed."""
         longer = max(1.0, 5 * self.seconds)
         return f"{longer / 60:.0f}min" if longer >= 120 else f"{longer:.0f}s"
+
+
+def spoken_seconds(seconds: float) -> str:
+    """A period as people say it, in the largest unit of which there are at least two: ``90 s``, ``4 min``, ``3 h``."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} s" if seconds >= 1 else f"{seconds:.1g} s"

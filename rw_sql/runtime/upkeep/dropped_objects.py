@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
-from rw_sql.model.job_specs import sink_job, view_job
+from rw_sql.model.job_ids import sink_job, view_job
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot

@@ -23,8 +23,8 @@ from rw_sql.runtime.delta.delta_log import commits, job_commits
 from rw_sql.runtime.delta.table_files import TableFiles, compact, live_files, maintenance_properties
 from rw_sql.runtime.jobs.downtime import downtime, waited_ms
 from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
+from rw_sql.runtime.positions.pins import least_needed_version
 from rw_sql.runtime.positions.table_consumers import readers_of
-from rw_sql.runtime.rewind.points import least_needed_version
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:

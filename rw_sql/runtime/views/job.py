@@ -19,7 +19,7 @@ from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.direct.readers import OwnReaders
 from rw_sql.runtime.jobs.inputs import require_columns, require_input
-from rw_sql.runtime.jobs.job import BatchGate, Failure, StalledError, cause_line, failure_of, stop_query
+from rw_sql.runtime.jobs.job import BatchGate, failure_of, stop_query
 from rw_sql.runtime.jobs.table_paths import with_way_out
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
@@ -28,6 +28,7 @@ from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.spark.work import work_of
 from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep

@@ -14,9 +14,8 @@ from deltalake import DeltaTable
 from rw_sql.metastore.records import CHANGES, KEYS
 from rw_sql.runtime.delta.job_output import LARGE_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
-from rw_sql.runtime.jobs.inputs import feed_frame, frame_at, path_of, touched_frame
+from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_frame, frame_at, path_of, touched_frame
 from rw_sql.runtime.positions.progress import end_versions
-from rw_sql.runtime.sinks.batches import CHANGE, VERSION
 from rw_sql.syntax.query.maintained_form import KEEP, ROW
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ from deltalake import Schema
 
 from rw_sql.metastore.records import SIGNED
 from rw_sql.model.relations import seen_columns
-from rw_sql.runtime.backfill.direct_table import steps_by_row
 from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
-from rw_sql.runtime.delta.row_counts import ANY, Expected, Planned, RowCount, exactly, planned_rows
+from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
-from rw_sql.runtime.jobs.job import StalledError
+from rw_sql.runtime.positions.planned_rows import Planned, planned_rows
+from rw_sql.runtime.spark.row_by_row import steps_by_row
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.query.maintained_form import KEEP
 from rw_sql.syntax.query.signed_aggregates import SIGN
 

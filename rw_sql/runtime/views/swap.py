@@ -9,7 +9,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.job_specs import fed_by, rebuild_job, rebuilt
+from rw_sql.model.job_ids import rebuild_job
+from rw_sql.model.job_specs import fed_by, rebuilt
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version
 from rw_sql.runtime.jobs.table_paths import table_path

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import Span
+from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.parsing.script import without_strings
-from rw_sql.syntax.routing import BLANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

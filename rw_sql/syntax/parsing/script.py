@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
+from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
 from rw_sql.syntax.lexing.tokens import END, PUNCTUATION, Token, end_of_comment, scan
 from rw_sql.syntax.parsing.parser import Parser
-from rw_sql.syntax.routing import could_be_ours
 from rw_sql.syntax.statements.common import Statement
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from rw_sql.errors import (
     SqlError,
 )
 from rw_sql.metastore.records import Operation
-from rw_sql.plan.effects.discovery import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
+from rw_sql.model.operation_kinds import INJECT_CHECKPOINT
+from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
 from rw_sql.plan.requests.checkpoints import find_rewrite, look_at_checkpoint, missing_files
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
 from rw_sql.plan.result.plan import ObjectChange, Plan, Preview, SplitPreview, Table
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from rw_sql.plan.statements.checkpoint.context import Ground
     from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, Statement
 
-KIND = "INJECT CHECKPOINT OFFSETS"
 STOPPED = "the job that runs on this checkpoint is stopped, on every machine"
 _MOST_NAMED = 12
 
@@ -275,7 +275,7 @@ def _plan(
     checkpoint = ground.checkpoint
     files = changes_of(checkpoint, _offsets(statement, ground, moved, dropped))
     preview = Preview(
-        title=f"{KIND} into {checkpoint.path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
+        title=f"{INJECT_CHECKPOINT} into {checkpoint.path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
         dependents=checkpoint.operators,
         splits=rows,
         notices=notices if statement.is_assumed_stopped else (*notices, f"a yes also says that {STOPPED}"),
@@ -296,7 +296,7 @@ def _plan(
     return Plan(
         statement=statement,
         operation=Operation(
-            kind=KIND,
+            kind=INJECT_CHECKPOINT,
             statement=text,
             objects=(checkpoint.path,),
             changes=(),

@@ -18,7 +18,7 @@ from rw_sql.errors import (
 )
 from rw_sql.model.names import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
-from rw_sql.plan.effects.per_reader import only_fragment
+from rw_sql.model.source_readers import only_fragment
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.checkpoints import look_at_checkpoint, version_at
 from rw_sql.plan.requests.positions import positions

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.checkpoints.positions import DELTA, FILE, KAFKA
-from rw_sql.plan.effects.discovery import Verdict, counted
+from rw_sql.plan.effects.verdicts import Verdict, counted
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.checkpoints import rows_between
 from rw_sql.plan.result.plan import SplitPreview

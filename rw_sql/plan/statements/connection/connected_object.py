@@ -12,10 +12,10 @@ from rw_sql.model.names import find_relation, find_sink, find_source_of, object_
 from rw_sql.model.options import plan_options
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.checks.upstreams import require_target
 from rw_sql.plan.effects.connection_impact import Effect, another_target, differences, effect_on, may_move
 from rw_sql.plan.result.steps import after
-from rw_sql.plan.statements.sink.sink import look_at_sink, require_target, sink_record
-from rw_sql.plan.statements.source.source import source_record
+from rw_sql.plan.statements.common import look_at_sink, sink_record, source_record
 from rw_sql.syntax.statements import CreateSink, CreateSource
 
 if TYPE_CHECKING:

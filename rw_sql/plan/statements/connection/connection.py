@@ -31,18 +31,19 @@ from rw_sql.model.options import SecretReference, connection_options, source_opt
 from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
+from rw_sql.plan.checks.upstreams import require_target, require_upstream
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.upstream import look, look_at_target
 from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.sink.sink import look_at_sink, require_target, sink_record
-from rw_sql.plan.statements.source.source import (
+from rw_sql.plan.statements.common import (
     drop_plan,
     drop_with_dependents,
+    look_at_sink,
     nothing,
-    require_upstream,
+    sink_record,
     source_record,
 )
 from rw_sql.syntax import render

@@ -22,6 +22,7 @@ from rw_sql.plan.checks.sources import require_secret
 from rw_sql.plan.effects.connection_impact import differences, spell
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.connection.connected_object import (
     changed_record,
     check_connected,
@@ -31,7 +32,6 @@ from rw_sql.plan.statements.connection.connected_object import (
     find_connected,
 )
 from rw_sql.plan.statements.connection.connection import lower_alter_connection_options
-from rw_sql.plan.statements.source.source import nothing
 from rw_sql.syntax import render
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.statements import (

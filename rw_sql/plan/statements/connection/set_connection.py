@@ -14,6 +14,7 @@ from rw_sql.plan.effects.connection_impact import differences, spell
 from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.connection.connected_object import (
     changed_record,
     check_connected,
@@ -22,7 +23,6 @@ from rw_sql.plan.statements.connection.connected_object import (
     effect_of_change,
     find_connected,
 )
-from rw_sql.plan.statements.source.source import nothing
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import ConnectionValue, Name, Option
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
 from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord, PutSplitStates
 from rw_sql.metastore.snapshot import effect_of
-from rw_sql.model.job_specs import fragment_source, holds_of
+from rw_sql.model.job_ids import fragment_source
+from rw_sql.model.pauses import holds_of
 from rw_sql.plan.effects.source_impact import (
     all_answers,
     connection_answers,
@@ -24,8 +25,8 @@ from rw_sql.plan.result.allow import predicted_words
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.common import ALL_SOURCES
 from rw_sql.plan.statements.move.sink_impact import sink_moves_of
-from rw_sql.plan.statements.source.source import ALL_SOURCES
 from rw_sql.syntax import render
 from rw_sql.syntax import statements as ast
 

@@ -14,20 +14,24 @@ from rw_sql.errors import (
     SPLITS_UNKNOWN,
     SqlError,
 )
-from rw_sql.model.job_specs import holds_of, named_splits
+from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
+from rw_sql.model.pauses import holds_of
+from rw_sql.model.source_readers import readers_of
+from rw_sql.model.split_status import OK, OTHER_CLUSTER, identified, identity_status
+from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.dependents import effects_on_dependents
-from rw_sql.plan.effects.discovery import OK, OTHER_CLUSTER, identified, identity_status, preview_splits, startup_states
-from rw_sql.plan.effects.per_reader import for_each_reader, readers_of
+from rw_sql.plan.effects.discovery import startup_states
+from rw_sql.plan.effects.per_reader import for_each_reader
+from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.catalog import Asking, job_statuses
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject_targets import Ground, few, read_target
-from rw_sql.plan.statements.move.unsafe_set_and_reset import dependents_of, resolve_splits, unsafe_plan
-from rw_sql.plan.statements.source.source import require_upstream, states_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
     from rw_sql.plan.requests.positions import Positions
     from rw_sql.plan.statements.move.inject_targets import Wanted
     from rw_sql.syntax.statements import InjectSourceOffsets

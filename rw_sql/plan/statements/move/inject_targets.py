@@ -15,12 +15,12 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.model.job_specs import holds_of
 from rw_sql.model.names import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.options import visible
-from rw_sql.plan.effects.discovery import OK, identity_status
-from rw_sql.plan.effects.per_reader import only_fragment
+from rw_sql.model.pauses import holds_of
+from rw_sql.model.source_readers import only_fragment
+from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.requests.catalog import Asking, checkpoint_text
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import group_offsets, offsets_at

@@ -22,9 +22,10 @@ from rw_sql.metastore.records import (
     SourceRecord,
     StoredState,
 )
-from rw_sql.model.job_specs import ingest_fragment, sink_job, view_job
+from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.names import find_operation, find_source, spoken
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.model.operation_kinds import REWIND
+from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.source_impact import answers_of, move_of, predictions
 from rw_sql.plan.requests.catalog import operations
 from rw_sql.plan.requests.rewind import look_at_rewind, rewind_points
@@ -32,7 +33,7 @@ from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
-from rw_sql.plan.statements.move.undo import REWIND, checked
+from rw_sql.plan.statements.move.undo import checked
 from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted

@@ -11,8 +11,8 @@ from rw_sql.model.names import spoken
 from rw_sql.model.options import plan_options
 from rw_sql.plan.effects.connection_impact import another_target, differences, may_move, spell
 from rw_sql.plan.result.plan import ObjectChange, Preview
+from rw_sql.plan.statements.common import look_at_sink
 from rw_sql.plan.statements.connection.connected_object import connected_spec, connection_type_of
-from rw_sql.plan.statements.sink.sink import look_at_sink
 from rw_sql.syntax.statements import ConnectionValue
 
 if TYPE_CHECKING:

@@ -10,21 +10,21 @@ from rw_sql.errors import OFFSET_OUT_OF_RANGE, SPLITS_UNKNOWN, SqlError
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
-from rw_sql.plan.effects.discovery import preview_splits
+from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.per_reader import for_each_reader
+from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject import require_stopped
-from rw_sql.plan.statements.move.unsafe_set_and_reset import dependents_of, resolve_splits, unsafe_plan
-from rw_sql.plan.statements.source.source import require_upstream, states_change
 from rw_sql.syntax.lexing.identifiers import literal, quoted
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
     from rw_sql.syntax.statements import SkipRecord
 
 

@@ -20,8 +20,9 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.model.definitions import definition_of
-from rw_sql.model.job_specs import fragment_source
+from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.names import find_operation
+from rw_sql.model.operation_kinds import DISCOVERY, INJECT_CHECKPOINT, REWIND
 from rw_sql.model.options import SecretReference, connection_options
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.source_impact import (
@@ -40,10 +41,9 @@ from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.checkpoint.checkpoint import KIND as INJECT_CHECKPOINT
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
+from rw_sql.plan.statements.common import ALL_SOURCES, source_record
 from rw_sql.plan.statements.move.sink_impact import sink_moves_of
-from rw_sql.plan.statements.source.source import ALL_SOURCES, source_record
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from rw_sql.plan.effects.source_impact import Move
 
 UNDO = "UNDO OPERATION"
-DISCOVERY = "DISCOVER SPLITS"
-REWIND = "REWIND SOURCE"
 
 Key = tuple[object, ...]
 """What an operation touches: an object, the hold of a source, the assignment or the position of a split."""

@@ -7,104 +7,59 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.spec import OptionError
-from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, UNKNOWN_PROPERTY, UNKNOWN_SPLIT, SqlError
+from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import (
     FORGOTTEN,
     AssignSplits,
     ForgetSplitStates,
-    Operation,
     PutObject,
     PutSplitStates,
     UnassignSplits,
 )
 from rw_sql.model.definitions import PAUSED_AT_BIRTH, definition_of, listed_options
-from rw_sql.model.job_specs import holds_of, named_splits
-from rw_sql.model.names import find_source, find_source_of, spoken
-from rw_sql.model.options import plan_options, source_options, visible
+from rw_sql.model.job_specs import named_splits
+from rw_sql.model.names import find_source, find_source_of
+from rw_sql.model.options import plan_options, source_options
+from rw_sql.model.pauses import holds_of
 from rw_sql.model.sharing import refuse_sharing
+from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.dependents import effects_on_dependents
-from rw_sql.plan.effects.discovery import OK, discover, identity_status, preview_splits
+from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.per_reader import for_each_reader
+from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import Positions, positions
 from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
-from rw_sql.plan.result.prediction import predicted, prediction_to_json
-from rw_sql.plan.result.preview import render_preview
-from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.source.source import require_upstream, source_record, states_change, take_up_for
-from rw_sql.syntax import render
+from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.common import (
+    dependents_of,
+    resolve_splits,
+    source_record,
+    states_change,
+    take_up_for,
+    unsafe_plan,
+)
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.statements import AlterTableUnsafeSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rw_sql.connectors.base import Connector, SplitState
+    from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, SourceRecord
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
     from rw_sql.syntax.statements import (
         AlterSourceUnsafeSet,
         CreateSource,
         Option,
         OptionKey,
         ResetSourceSplits,
-        SplitId,
-        Statement,
     )
-
-
-def unsafe_plan(
-    statement: Statement,
-    snapshot: Snapshot,
-    reader: Reader,
-    *,
-    kind: str,
-    changes: tuple[Change, ...],
-    preview: Preview,
-    answers: tuple[ObjectChange, ...],
-    reason: str | None,
-    stands: Positions,
-    unallowed: tuple[str, ...] = (),
-    fingerprint: str = "",
-) -> Plan:
-    """The plan of an unsafe statement for one reader: gated, shown beforehand, and bound to its source's epoch.
-
-    ``stands`` is where its splits stood when it was planned: stored with what the preview predicts.
-    """
-    source = reader.source
-    preview = replace(preview, epoch=snapshot.epoch)
-    names = (source.name, *(record.name for record in snapshot.dependents_of(source.id)))
-    return Plan(
-        statement=statement,
-        steps=steps_of(snapshot, changes),
-        operation=Operation(
-            kind=kind,
-            statement=render(statement),
-            objects=names,
-            changes=changes,
-            is_unsafe=True,
-            reason=reason,
-            plan=render_preview(preview),
-            prediction=prediction_to_json({reader.fragment: predicted(source, stands, preview)}),
-        )
-        if changes
-        else None,
-        changes=answers,
-        preview=preview,
-        is_unsafe=True,
-        affected=(source.id,),
-        unallowed=unallowed,
-        fingerprint=fingerprint,
-    )
-
-
-def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
-    """The dependents as a preview lists them, in the order they were created."""
-    return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 
 def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: CreateSource) -> None:
@@ -245,33 +200,6 @@ def _spell(key: str, old: str, new: str) -> str:
     if not new:
         return f"{key} unset (was {old})"
     return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
-
-
-def resolve_splits(
-    kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
-) -> tuple[str, ...]:
-    """The full ids of the splits a statement names. Raises SqlError UNKNOWN_SPLIT listing the valid ones."""
-    options = visible(source_options(snapshot, source))
-    valid = set(known)
-    ids: dict[str, None] = {}
-    for split in written:
-        try:
-            id_ = split.id if split.id in valid else kind.resolve_split(options, split.id)
-        except SqlError as error:
-            error.span = error.span or split.span
-            raise
-        if id_ not in valid:
-            listed = ", ".join(sorted(valid)[:12]) or "none"
-            raise SqlError(
-                UNKNOWN_SPLIT,
-                f'source "{source.name}" has no split "{split.id}"',
-                span=split.span,
-                hint=f"valid splits are: {listed}",
-            )
-        if id_ in ids:
-            raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
-        ids[id_] = None
-    return tuple(ids)
 
 
 def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) -> Asking[Plan]:

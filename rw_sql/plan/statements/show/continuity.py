@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from rw_sql.metastore.codec import before_from_json
 from rw_sql.model.names import find_source
 from rw_sql.model.offset_ranges import Spans, covered, uncovered, with_span
-from rw_sql.plan.effects.discovery import split_order
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.model.operation_kinds import REWIND
+from rw_sql.model.source_readers import readers_of
+from rw_sql.model.split_status import split_order
 from rw_sql.plan.requests.catalog import Asking, operations
 from rw_sql.plan.requests.positions import committed_ranges
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.result.prediction import PredictedSplit, prediction_from_json
-from rw_sql.plan.statements.move.undo import REWIND
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import RewindSource
 

@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import definition_of, source_columns
-from rw_sql.model.job_specs import (
-    holds_of,
-    ingest_fragment,
-    is_standing_still,
-    is_view_held,
-    named_splits,
-    own_inputs,
-    rebuild_job,
-    sink_job,
-    view_job,
-)
+from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
+from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import (
     SCHEMA_ALIAS,
     find_connection,
@@ -33,10 +24,11 @@ from rw_sql.model.names import (
     undefined,
 )
 from rw_sql.model.options import connection_options, shown
+from rw_sql.model.pauses import holds_of, is_standing_still, is_view_held, own_inputs
 from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
 from rw_sql.plan.requests.catalog import Asking, backfills, job_statuses, lags, metrics, operations
 from rw_sql.plan.requests.logs import LogSize, log_sizes

@@ -9,8 +9,8 @@ from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
-from rw_sql.plan.effects.discovery import OK, ORPHAN, UNKNOWN, identity_status, split_order, split_status
-from rw_sql.plan.effects.per_reader import readers_of
+from rw_sql.model.source_readers import readers_of
+from rw_sql.model.split_status import OK, ORPHAN, UNKNOWN, identity_status, split_order, split_status
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look, record_times
@@ -19,7 +19,7 @@ from rw_sql.plan.result.plan import Plan, Table
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.model.source_readers import Reader
     from rw_sql.syntax.statements import ShowSourceSplits
 
 COLUMNS = (

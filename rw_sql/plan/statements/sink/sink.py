@@ -9,20 +9,18 @@ from rw_sql.connectors.sink import APPEND_ONLY
 from rw_sql.errors import (
     INVALID_DEFINITION,
     SINK_CANNOT_FOLLOW,
-    TARGET_UNFIT,
     UNDEFINED_OBJECT,
-    UPSTREAM_MISSING,
-    UPSTREAM_UNREACHABLE,
     SqlError,
     near_names,
 )
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
-from rw_sql.model.definitions import listed_options, option_text, sink_definition
+from rw_sql.model.definitions import option_text
 from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation, find_sink, object_name, require_free, spoken
-from rw_sql.model.options import plan_options, sink_options, uses_of
-from rw_sql.model.relations import changes_rows, relation_of
+from rw_sql.model.options import plan_options
+from rw_sql.model.relations import relation_of
 from rw_sql.plan.checks.columns import is_validated, without_switch
-from rw_sql.plan.checks.sinks import SinkInput, check_sink, encode_options, shape_of
+from rw_sql.plan.checks.sinks import SinkInput, check_sink
+from rw_sql.plan.checks.upstreams import require_target
 from rw_sql.plan.queries.delta_inputs import delta_table, only_appended
 from rw_sql.plan.queries.maintenance import visible_keys
 from rw_sql.plan.queries.view_query import plan_query, require_log
@@ -32,15 +30,12 @@ from rw_sql.plan.requests.queries import analysis
 from rw_sql.plan.requests.upstream import look_at_target
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.source.source import drop_plan, nothing
-from rw_sql.plan.statements.view.rebuild import require_not_rebuilding
+from rw_sql.plan.statements.common import drop_plan, nothing, require_not_rebuilding, sink_record
 from rw_sql.syntax import render
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.sink import SinkLook, SinkShape
-    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Change, SecretRecord
+    from rw_sql.metastore.records import Change
     from rw_sql.syntax.statements import CreateSink, DropSink, Name, PauseSink, ResumeSink
 
 
@@ -201,50 +196,6 @@ def _has_snapshot(statement: CreateSink) -> bool:
                 )
             return False
     return True
-
-
-def require_target(target: SinkLook, name: str, span: Span, *, is_stored: bool = False) -> None:
-    """Raises SqlError where the target does not answer, is not there, or cannot take the sink's rows.
-
-    A sink that is stored may have rows of types that its target might refuse: it is not kept from running by that.
-    """
-    if target.error is not None:
-        raise SqlError(
-            UPSTREAM_UNREACHABLE,
-            f'the target of sink "{name}" does not answer: {target.error}',
-            span=span,
-            hint="check its address, its user and its rights",
-        )
-    if target.missing is not None:
-        raise SqlError(
-            UPSTREAM_MISSING, f'the target of sink "{name}" has no {target.missing}', span=span, hint=target.hint
-        )
-    if target.misfit is not None:
-        raise SqlError(TARGET_UNFIT, f'sink "{name}" cannot be written: {target.misfit}', span=span, hint=target.hint)
-    if target.doubt is not None and not is_stored:
-        raise SqlError(TARGET_UNFIT, f'sink "{name}" cannot be written: {target.doubt}', span=span, hint=target.hint)
-
-
-def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:
-    """The sink's record with another definition, and all that follows from it."""
-    return replace(
-        sink,
-        definition=render(statement),
-        options=listed_options(statement),
-        uses=uses_of(snapshot, statement),
-    )
-
-
-def shape_in_catalog(sink: SinkRecord) -> SinkShape:
-    """What a sink of the catalog writes."""
-    return shape_of(sink, encode_options(sink_definition(sink.definition)))
-
-
-def look_at_sink(snapshot: Snapshot, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()) -> Asking[SinkLook]:
-    """Asks for a look at the target of a sink of the catalog."""
-    deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
-    shape = replace(shape_in_catalog(sink), deletes=deletes)
-    return (yield from look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates))
 
 
 def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Asking[Plan]:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.definitions import definition_of
-from rw_sql.model.job_specs import holds_of
 from rw_sql.model.names import find_source_of
 from rw_sql.model.options import plan_options
+from rw_sql.model.pauses import holds_of
 from rw_sql.model.rates import is_throttled, throttled_reason
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.connection_impact import differences, spell
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import steps_of
-from rw_sql.plan.statements.source.source import nothing, source_record
+from rw_sql.plan.statements.common import nothing, source_record
 from rw_sql.syntax import render
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.statements import Option

@@ -11,8 +11,6 @@ from rw_sql.errors import (
     INVALID_DEFINITION,
     INVALID_PROPERTY,
     NOT_SUPPORTED,
-    UPSTREAM_MISSING,
-    UPSTREAM_UNREACHABLE,
     SqlError,
 )
 from rw_sql.metastore.records import (
@@ -22,7 +20,6 @@ from rw_sql.metastore.records import (
     Operation,
     PauseRecord,
     PutObject,
-    PutSplitStates,
     SourceRecord,
     UnassignSplits,
 )
@@ -30,32 +27,36 @@ from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
     REFRESH_OPTIONS,
     connector_of,
-    listed_options,
     option_text,
 )
-from rw_sql.model.job_specs import ingest_fragment, reader_fragment
-from rw_sql.model.names import find_source, object_name, require_free, spoken
-from rw_sql.model.options import plan_options, source_options, uses_of, visible
+from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.names import find_source, object_name, require_free
+from rw_sql.model.options import plan_options, source_options, visible
 from rw_sql.model.sharing import is_to_be_shared, with_sharing
-from rw_sql.model.startup import MODE, TIME, birth_of
+from rw_sql.model.source_readers import forget_fragments, readers_of
+from rw_sql.model.startup import birth_of
 from rw_sql.plan.checks.formats import require_rows
 from rw_sql.plan.checks.sources import check_source
+from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
-from rw_sql.plan.effects.per_reader import forget_fragments, readers_of
-from rw_sql.plan.queries.delta_inputs import left_unread
 from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.common import (
+    ALL_SOURCES,
+    drop_plan,
+    drop_with_dependents,
+    nothing,
+    source_record,
+    states_change,
+    take_up_new_topics,
+)
 from rw_sql.syntax import render
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.base import SplitState, Upstream
-    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Change, MaterializedViewRecord
-    from rw_sql.plan.effects.per_reader import Reader
+    from rw_sql.metastore.records import Change
     from rw_sql.syntax.statements import (
         CreateSource,
         DropSource,
@@ -63,44 +64,7 @@ if TYPE_CHECKING:
         PauseSource,
         ResumeAllSources,
         ResumeSource,
-        Statement,
     )
-
-ALL_SOURCES = "all sources"
-
-
-def nothing(statement: Statement, name: str, detail: str) -> Plan:
-    """A plan that changes nothing and says so."""
-    return Plan(statement=statement, changes=(ObjectChange(object=name, change="NOTHING", detail=detail),))
-
-
-def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
-    """The change that sets positions."""
-    kind = connector(kind_name)
-    return PutSplitStates(
-        fragment=fragment,
-        states={split: kind.encode_state(state) for split, state in states.items()},
-        log_version=log_version,
-    )
-
-
-def require_upstream(upstream: Upstream, name: str, span: Span, *, kind: str = "source") -> None:
-    """Raises SqlError where the upstream does not answer or lacks what the object (of ``kind``) names."""
-    if upstream.error is not None:
-        raise SqlError(
-            UPSTREAM_UNREACHABLE,
-            f'the upstream of {kind} "{name}" does not answer: {upstream.error}',
-            span=span,
-            hint="check its address; WITH (VALIDATE = false), where the statement takes it, stores it all the same",
-        )
-    if upstream.missing:
-        topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
-        raise SqlError(
-            UPSTREAM_MISSING,
-            f'the upstream of {kind} "{name}" has no topic {topics}',
-            span=span,
-            hint="create the topic first, or name another one",
-        )
 
 
 def lower_create_source(
@@ -159,41 +123,6 @@ def lower_create_source(
         operation=Operation(kind="CREATE SOURCE", statement=render(statement), objects=(name,), changes=tuple(changes)),
         changes=(ObjectChange(object=name, change="CREATED", detail=detail),),
         affected=(record.id,),
-    )
-
-
-def begin_reading(
-    snapshot: Snapshot,
-    source: SourceRecord,
-    view: MaterializedViewRecord,
-    startup: tuple[tuple[str, str], ...],
-    span: Span,
-) -> Asking[tuple[Change, ...]]:
-    """The splits of a new view's own reader, each at ``scan.startup.mode``, resolved to numbers now.
-
-    ``startup`` is the view's own, in the place of the source's.
-    """
-    kind = connector(source.connector)
-    options = source_options(snapshot, source)
-    if startup:
-        options = (*(option for option in options if option[0] not in (MODE, TIME)), *startup)
-    upstream = yield from look(source.connector, options)
-    require_upstream(upstream, source.name, span)
-    found = yield from discover(kind, source.connector, options, upstream, {})
-    fragment = reader_fragment(view.id, source.id)
-    return (
-        AssignSplits(fragment=fragment, splits=found.assigned),
-        states_change(fragment, source.connector, dict(found.states), -1),
-    )
-
-
-def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
-    """The source's record with another definition, and all that follows from it."""
-    return replace(
-        source,
-        definition=render(statement),
-        options=listed_options(statement),
-        uses=uses_of(snapshot, statement),
     )
 
 
@@ -263,45 +192,6 @@ def forget_source(snapshot: Snapshot, source: SourceRecord) -> list[Change]:
     changes += [DropObject(id=record.id) for record in snapshot.all("pause") if record.source_id == source.id]
     changes += [DropObject(id=record.id) for record in snapshot.all("rewind") if record.source_id == source.id]
     return changes
-
-
-def drop_with_dependents(
-    snapshot: Snapshot, id_: int, kind: str, name: str, span: Span, is_cascade: bool
-) -> list[Change]:
-    """The drops of an object and, with CASCADE, of all that depends on it, dependents first."""
-    dependents = snapshot.dependents_of(id_)
-    if dependents and not is_cascade:
-        users = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in dependents)
-        raise SqlError(
-            DEPENDENTS_EXIST,
-            f'cannot drop {spoken(kind)} "{name}" because other objects depend on it: {users}',
-            span=span,
-            hint=f"drop them first, or use DROP {spoken(kind).upper()} {name} CASCADE",
-        )
-    dropped = [record.id for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
-    rebuilds = [rebuild.id for rebuild in snapshot.all("rebuild") if rebuild.view_id in dropped]
-    return [DropObject(id=found) for found in (*rebuilds, *dropped)]
-
-
-def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
-    """The plan of a DROP: one row per object that goes."""
-    ids = [change.id for change in changes if isinstance(change, DropObject)]
-    dropped = [snapshot.get(id_) for id_ in ids]
-    changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids))]
-    gone = tuple(
-        record
-        for record in dropped
-        if record is not None and record.kind not in ("pause", "rewind", "rebuild", "refresh")
-    )
-    return Plan(
-        statement=statement,
-        steps=steps_of(snapshot, tuple(changes)),
-        operation=Operation(
-            kind=kind, statement=render(statement), objects=tuple(r.name for r in gone), changes=tuple(changes)
-        ),
-        changes=tuple(ObjectChange(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
-        affected=tuple(record.id for record in gone),
-    )
 
 
 def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source: SourceRecord | None) -> Plan:
@@ -375,42 +265,6 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
         for reader in readers_of(snapshot, source)
     ]
     return frozenset(topic for topics in read for topic in named if topic not in topics)
-
-
-def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
-    """As :func:`take_up_for`, for every reader of the source; what is said of several is said once."""
-    changes: tuple[Change, ...] = ()
-    notes: dict[str, None] = {}
-    for reader in readers_of(snapshot, source):
-        taken, said = yield from take_up_for(snapshot, reader)
-        changes += taken
-        notes |= dict.fromkeys(said)
-    return changes, tuple(notes)
-
-
-def take_up_for(snapshot: Snapshot, reader: Reader) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
-    """Assigns the splits that the source's properties name and that a reader was not assigned yet, and says which.
-
-    Where the upstream does not answer nothing is assigned: the jobs' owner does it at first contact.
-    """
-    source, fragment = reader.source, reader.fragment
-    kind = connector(source.connector)
-    options = source_options(snapshot, source)
-    assigned = set(snapshot.splits(fragment))
-    upstream = yield from look(source.connector, options)
-    if not upstream.is_reachable:
-        return (), (f"the upstream does not answer yet: {upstream.error}",)
-    if set(upstream.splits) <= assigned:
-        return (), ()
-    stands = yield from positions(source.id, fragment)
-    found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
-    new = tuple(split for split in found.assigned if split not in assigned)
-    fresh = {split: state for split, state in found.fresh.items() if split in new}
-    changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
-    if fresh:
-        changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
-    listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
-    return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
 
 
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) -> Asking[Plan]:

@@ -31,7 +31,7 @@ from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.tables import check_runnable, check_table, table_columns
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.source.source import nothing, source_record
+from rw_sql.plan.statements.common import nothing, source_record
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted

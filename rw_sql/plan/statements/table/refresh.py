@@ -12,8 +12,8 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
-from rw_sql.model.job_specs import holds_of
 from rw_sql.model.names import find_relation, object_name, undefined
+from rw_sql.model.pauses import holds_of
 from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import ObjectChange, Plan

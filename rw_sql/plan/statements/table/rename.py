@@ -22,7 +22,7 @@ from rw_sql.model.refresh_states import refresh_of
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import steps_of
-from rw_sql.plan.statements.source.source import nothing
+from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.table.table import reading
 from rw_sql.syntax import render
 from rw_sql.syntax.query.rename_relation import renamed_relation

@@ -28,26 +28,20 @@ from rw_sql.model.definitions import (
     source_of_table,
     table_definition,
 )
-from rw_sql.model.job_specs import reader_fragment, view_job
+from rw_sql.model.job_ids import reader_fragment, view_job
 from rw_sql.model.names import find_source_of, find_table, object_name, require_free
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import nullable_schema, relation_of
+from rw_sql.model.source_readers import forget_fragments
 from rw_sql.model.view_inputs import order_columns
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.tables import check_runnable, check_table, conflict_of, table_columns
-from rw_sql.plan.effects.per_reader import forget_fragments
 from rw_sql.plan.requests.catalog import Asking, job_statuses
 from rw_sql.plan.requests.queries import WHOLE, analysis
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.source.source import (
-    begin_reading,
-    drop_plan,
-    drop_with_dependents,
-    forget_source,
-    lower_create_source,
-    nothing,
-)
+from rw_sql.plan.statements.common import begin_reading, drop_plan, drop_with_dependents, nothing
+from rw_sql.plan.statements.source.source import forget_source, lower_create_source
 from rw_sql.plan.statements.table.refreshable import lower_create_refreshable, refresh_options
 from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax.dialect.to_spark import to_spark

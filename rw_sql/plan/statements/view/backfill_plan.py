@@ -11,16 +11,17 @@ from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.backfill_ranges import History, SplitHistory, same_life
 from rw_sql.model.definitions import option_text
-from rw_sql.model.job_specs import ingest_fragment, named_splits
+from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.job_specs import named_splits
 from rw_sql.model.offset_ranges import total, within, without
 from rw_sql.model.options import source_options
 from rw_sql.model.parameters import NO_LIMIT
+from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import MODE, TIME, without_startup
-from rw_sql.plan.effects.discovery import OK, identity_status
+from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import history_ground
 from rw_sql.plan.requests.upstream import look, offsets_at
-from rw_sql.plan.statements.source.source import require_upstream
 from rw_sql.syntax.statements import ConnectionValue, NumberValue, Option, SecretValue
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
+from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
-from rw_sql.model.job_specs import own_inputs
 from rw_sql.model.names import find_view, spoken
+from rw_sql.model.pauses import own_inputs
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import steps_of
@@ -20,7 +20,6 @@ from rw_sql.syntax.statements import CreateMaterializedView
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
     from rw_sql.syntax.statements import RebuildMaterializedView
@@ -112,19 +111,6 @@ def _require_alone(
         span=statement.name.span,
         hint=hint,
     )
-
-
-def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span) -> None:
-    """Raises SqlError CONCURRENT_CHANGE where something would be made on a view that is about to be another table."""
-    given = set(inputs)
-    for rebuild in snapshot.all("rebuild"):
-        if rebuild.view_id in given:
-            raise SqlError(
-                CONCURRENT_CHANGE,
-                f'materialized view "{rebuild.name}" is being rebuilt',
-                span=span,
-                hint="SHOW JOBS tells how far it is; try again when it has caught up",
-            )
 
 
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:

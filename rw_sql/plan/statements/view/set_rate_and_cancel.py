@@ -10,11 +10,11 @@ from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operati
 from rw_sql.metastore.refresh_records import REFRESHING, RefreshRecord
 from rw_sql.model.names import find_view
 from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
-from rw_sql.plan.effects.per_reader import forget_fragments
+from rw_sql.model.source_readers import forget_fragments
 from rw_sql.plan.requests.catalog import Asking, backfills
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import steps_of
-from rw_sql.plan.statements.source.source import drop_with_dependents, nothing
+from rw_sql.plan.statements.common import drop_with_dependents, nothing
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, view_options
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import quoted

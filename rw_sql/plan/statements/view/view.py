@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.model.names import find_view, object_name, require_free
-from rw_sql.plan.effects.per_reader import forget_fragments
+from rw_sql.model.source_readers import forget_fragments
 from rw_sql.plan.queries.delta_inputs import only_appended
 from rw_sql.plan.queries.maintenance import how_maintained, kept_as
 from rw_sql.plan.queries.view_query import plan_query
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.source.source import begin_reading, drop_plan, drop_with_dependents, nothing
+from rw_sql.plan.statements.common import (
+    begin_reading,
+    drop_plan,
+    drop_with_dependents,
+    nothing,
+    require_not_rebuilding,
+)
 from rw_sql.plan.statements.view.backfill_plan import plan_histories, startup_of, view_options
-from rw_sql.plan.statements.view.rebuild import require_not_rebuilding
 from rw_sql.syntax import render
 from rw_sql.syntax.query.tables_read import repeated_tables
 

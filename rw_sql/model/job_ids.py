@@ -1,0 +1,48 @@
+"""How jobs are called: ``mv-9``, ``src-3``, and back from a name to its object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import RebuildRecord
+
+
+def ingest_fragment(source_id: int) -> str:
+    """The fragment (and job) of a source's shared reader."""
+    return f"ingest-{source_id}"
+
+
+def view_job(view_id: int) -> str:
+    """The job of a materialized view or table."""
+    return f"mv-{view_id}"
+
+
+def reader_fragment(view_id: int, source_id: int) -> str:
+    """The fragment of a view's own reader of a source that is not shared: ``mv-9:7``."""
+    return f"{view_job(view_id)}:{source_id}"
+
+
+def fragment_source(fragment: str) -> int:
+    """The source that a fragment reads: 7 of ``ingest-7`` and of ``mv-9:7``."""
+    return int(fragment.replace(":", "-").rpartition("-")[2])
+
+
+def fragment_object(fragment: str) -> int:
+    """The object whose job a fragment is part of: source 7 of ``ingest-7``, view 9 of ``mv-9:7``."""
+    return int(fragment.partition(":")[0].rpartition("-")[2])
+
+
+def sink_job(sink_id: int) -> str:
+    """The job of a sink."""
+    return f"sink-{sink_id}"
+
+
+def rebuild_job(rebuild: RebuildRecord) -> str:
+    """The job of a view that is being made anew: ``mv-9.2`` makes the second one of view 9."""
+    return f"{view_job(rebuild.view_id)}.{rebuild.generation}"
+
+
+def job_object(job: str) -> int:
+    """The object that a job is for: 9 of ``mv-9`` and of ``mv-9.2``."""
+    return int(job.partition(".")[0].rpartition("-")[2])

@@ -1,0 +1,32 @@
+"""What a sink's target gets: columns, keys and the form of changes, from the sink's definition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.sink import SinkShape
+from rw_sql.model.definitions import option_text
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import SinkRecord
+    from rw_sql.syntax.statements import CreateSink
+
+FORCE_APPEND_ONLY = "force_append_only"
+
+
+def shape_of(sink: SinkRecord, encode_options: tuple[tuple[str, str], ...] = ()) -> SinkShape:
+    """The shape of a sink of the catalog."""
+    return SinkShape(
+        name=sink.name,
+        type=sink.type,
+        schema=sink.schema,
+        encode=sink.encode,
+        keys=sink.keys,
+        encode_options=encode_options,
+    )
+
+
+def encode_options(statement: CreateSink) -> tuple[tuple[str, str], ...]:
+    """The options of ENCODE that say how rows are written."""
+    given = statement.format.options if statement.format else ()
+    return tuple((option.key, option_text(option.value)) for option in given if option.key != FORCE_APPEND_ONLY)

@@ -1,0 +1,150 @@
+"""What a move of each split comes to: its verdict, the offsets read twice or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.model.offset_ranges import covered, uncovered
+from rw_sql.model.split_status import OK, ORPHAN, OTHER_CLUSTER, RECREATED, identity_status, split_order
+from rw_sql.plan.result.plan import SplitPreview
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
+    from rw_sql.model.offset_ranges import ReadLife
+    from rw_sql.plan.requests.positions import Positions
+
+UNREACHABLE = "UNKNOWN (no answer)"
+"""The verdict on a split whose upstream does not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What moving a split does to the rows, in words and counted. Not ``is_exact``: as many at most."""
+
+    text: str
+    duplicates: int = 0
+    gaps: int = 0
+    is_exact: bool = True
+
+
+def counted(duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "") -> Verdict:
+    """The verdict NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason where it is not exact."""
+    if duplicates <= 0 and gaps <= 0:
+        return Verdict(text="NONE", is_exact=is_exact)
+    most = "" if is_exact else "at most "
+    parts = [f"{word} {most}{number}" for word, number in (("GAP", gaps), ("DUPLICATES", duplicates)) if number > 0]
+    text = ", ".join(parts)
+    if not is_exact and why:
+        text += f" ({why})"
+    return Verdict(text=text, duplicates=max(0, duplicates), gaps=max(0, gaps), is_exact=is_exact)
+
+
+def verdict(
+    kind: Connector,
+    split: str,
+    new: SplitState | None,
+    upstream: Upstream,
+    positions: Positions,
+    read_topics: Collection[str],
+) -> Verdict:
+    """What moving a split to ``new`` will do to the rows: counted by the offsets that the log holds, or UNKNOWN (why).
+
+    A gap is what lies between the newest record that was read and ``new`` and was never read; a duplicate is what was
+    read and lies at ``new`` or after it. ``read_topics`` are those of the splits that have a position.
+    """
+    old, seen = positions.states.get(split), upstream.splits.get(split)
+    if new is None:
+        return Verdict(text=ORPHAN if seen is None else "NONE" if old is None else "UNKNOWN (forgotten)")
+    if old is not None:
+        identity = identity_status(old, seen) if seen is not None else OK
+        if identity == OTHER_CLUSTER:
+            return Verdict(text="UNKNOWN (other cluster)")
+        if identity == RECREATED:
+            return Verdict(text="UNKNOWN (topic was re-created)")
+    topic = kind.split_topic(split)
+    why = upstream.sparse.get(topic) or ("its offsets have holes" if split in positions.sparse else "")
+    life = _life(positions.lives.get(split, ()), seen or new)
+    if life is not None:
+        duplicates = covered(life.spans, new.offset)
+        gaps = uncovered(life.spans, life.reached, new.offset)
+        if not positions.is_complete and new.offset < life.spans[0][0]:
+            duplicates += life.spans[0][0] - new.offset
+            why = why or "the log's oldest commits are gone"
+        return counted(duplicates, gaps, is_exact=not why, why=why)
+    if old is not None:
+        moved = new.offset - old.offset
+        is_read = split in positions.read_splits
+        return counted(-moved if is_read else 0, moved, is_exact=not why, why=why)
+    if not positions.read_splits:
+        return Verdict(text="NONE")
+    if topic not in read_topics:
+        return Verdict(text="UNKNOWN (other topic)")
+    if seen is not None:
+        return counted(0, new.offset - seen.start, is_exact=not why, why=why)
+    return Verdict(text="NONE")
+
+
+def _life(lives: tuple[ReadLife, ...], of: UpstreamSplit | SplitState) -> ReadLife | None:
+    """What was read of this very life of the split; what is unknown counts as equal."""
+    for life in reversed(lives):
+        is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
+        if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
+            return life
+    return None
+
+
+def preview_splits(
+    kind: Connector,
+    upstream: Upstream,
+    positions: Positions,
+    after: Mapping[str, SplitState | None],
+    *,
+    left: Upstream | None = None,
+) -> tuple[SplitPreview, ...]:
+    """The per-split table of a preview: every split known before or after.
+
+    In ``after`` None means that the split is not read any more; one that is not in it stays as it is, or nobody knows.
+    ``left`` is the upstream that the source moves away from: what it holds beyond an old position stays unread.
+    """
+    rows = []
+    read_topics = frozenset(kind.split_topic(known) for known in positions.states)
+    for split in sorted({*positions.states, *after, *upstream.splits}, key=split_order):
+        old, new, seen = positions.states.get(split), after.get(split), upstream.splits.get(split)
+        is_unknown = not upstream.is_reachable and split not in after
+        if left is not None and seen is None and new is None and split in left.splits:
+            rows.append(_left_behind(old, left.splits[split], left.sparse.get(kind.split_topic(split), "")))
+            continue
+        found = Verdict(text=UNREACHABLE) if is_unknown else verdict(kind, split, new, upstream, positions, read_topics)
+        rows.append(
+            SplitPreview(
+                split=split,
+                old=old.offset if old else None,
+                new=new.offset if new else None,
+                start=seen.start if seen else None,
+                end=seen.end if seen else None,
+                verdict=found.text,
+                duplicates=found.duplicates,
+                gaps=found.gaps,
+                is_exact=found.is_exact,
+            )
+        )
+    return tuple(rows)
+
+
+def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
+    """A split that the source moves away from, with the records that it leaves unread there."""
+    unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
+    most = "at most " if why else ""
+    return SplitPreview(
+        split=seen.split,
+        old=old.offset if old else None,
+        new=None,
+        start=seen.start,
+        end=seen.end,
+        verdict=f"GAP {most}{unread} (left unread)" if unread > 0 else ORPHAN,
+        gaps=max(0, unread),
+        is_exact=not why,
+    )

@@ -1,0 +1,281 @@
+"""What the lowerings of several objects share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, DUPLICATE_CLAUSE, UNKNOWN_SPLIT, SqlError
+from rw_sql.metastore.records import AssignSplits, DropObject, Operation, PutSplitStates
+from rw_sql.model.definitions import listed_options, sink_definition
+from rw_sql.model.job_ids import reader_fragment
+from rw_sql.model.names import spoken
+from rw_sql.model.options import sink_options, source_options, uses_of, visible
+from rw_sql.model.relations import changes_rows
+from rw_sql.model.sink_shape import encode_options, shape_of
+from rw_sql.model.source_readers import readers_of
+from rw_sql.model.startup import MODE, TIME
+from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.effects.discovery import discover
+from rw_sql.plan.queries.delta_inputs import left_unread
+from rw_sql.plan.requests.positions import positions
+from rw_sql.plan.requests.upstream import look, look_at_target
+from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.prediction import predicted, prediction_to_json
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.syntax import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.connectors.base import Connector, SplitState
+    from rw_sql.connectors.sink import SinkLook, SinkShape
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, MaterializedViewRecord, SecretRecord, SinkRecord, SourceRecord
+    from rw_sql.model.source_readers import Reader
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.result.plan import Preview
+    from rw_sql.syntax.statements import CreateSink, CreateSource, SplitId, Statement
+
+ALL_SOURCES = "all sources"
+
+
+def nothing(statement: Statement, name: str, detail: str) -> Plan:
+    """A plan that changes nothing and says so."""
+    return Plan(statement=statement, changes=(ObjectChange(object=name, change="NOTHING", detail=detail),))
+
+
+def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
+    """The change that sets positions."""
+    kind = connector(kind_name)
+    return PutSplitStates(
+        fragment=fragment,
+        states={split: kind.encode_state(state) for split, state in states.items()},
+        log_version=log_version,
+    )
+
+
+def begin_reading(
+    snapshot: Snapshot,
+    source: SourceRecord,
+    view: MaterializedViewRecord,
+    startup: tuple[tuple[str, str], ...],
+    span: Span,
+) -> Asking[tuple[Change, ...]]:
+    """The splits of a new view's own reader, each at ``scan.startup.mode``, resolved to numbers now.
+
+    ``startup`` is the view's own, in the place of the source's.
+    """
+    kind = connector(source.connector)
+    options = source_options(snapshot, source)
+    if startup:
+        options = (*(option for option in options if option[0] not in (MODE, TIME)), *startup)
+    upstream = yield from look(source.connector, options)
+    require_upstream(upstream, source.name, span)
+    found = yield from discover(kind, source.connector, options, upstream, {})
+    fragment = reader_fragment(view.id, source.id)
+    return (
+        AssignSplits(fragment=fragment, splits=found.assigned),
+        states_change(fragment, source.connector, dict(found.states), -1),
+    )
+
+
+def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
+    """The source's record with another definition, and all that follows from it."""
+    return replace(
+        source,
+        definition=render(statement),
+        options=listed_options(statement),
+        uses=uses_of(snapshot, statement),
+    )
+
+
+def drop_with_dependents(
+    snapshot: Snapshot, id_: int, kind: str, name: str, span: Span, is_cascade: bool
+) -> list[Change]:
+    """The drops of an object and, with CASCADE, of all that depends on it, dependents first."""
+    dependents = snapshot.dependents_of(id_)
+    if dependents and not is_cascade:
+        users = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in dependents)
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'cannot drop {spoken(kind)} "{name}" because other objects depend on it: {users}',
+            span=span,
+            hint=f"drop them first, or use DROP {spoken(kind).upper()} {name} CASCADE",
+        )
+    dropped = [record.id for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
+    rebuilds = [rebuild.id for rebuild in snapshot.all("rebuild") if rebuild.view_id in dropped]
+    return [DropObject(id=found) for found in (*rebuilds, *dropped)]
+
+
+def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
+    """The plan of a DROP: one row per object that goes."""
+    ids = [change.id for change in changes if isinstance(change, DropObject)]
+    dropped = [snapshot.get(id_) for id_ in ids]
+    changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids))]
+    gone = tuple(
+        record
+        for record in dropped
+        if record is not None and record.kind not in ("pause", "rewind", "rebuild", "refresh")
+    )
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind=kind, statement=render(statement), objects=tuple(r.name for r in gone), changes=tuple(changes)
+        ),
+        changes=tuple(ObjectChange(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
+        affected=tuple(record.id for record in gone),
+    )
+
+
+def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
+    """As :func:`take_up_for`, for every reader of the source; what is said of several is said once."""
+    changes: tuple[Change, ...] = ()
+    notes: dict[str, None] = {}
+    for reader in readers_of(snapshot, source):
+        taken, said = yield from take_up_for(snapshot, reader)
+        changes += taken
+        notes |= dict.fromkeys(said)
+    return changes, tuple(notes)
+
+
+def take_up_for(snapshot: Snapshot, reader: Reader) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
+    """Assigns the splits that the source's properties name and that a reader was not assigned yet, and says which.
+
+    Where the upstream does not answer nothing is assigned: the jobs' owner does it at first contact.
+    """
+    source, fragment = reader.source, reader.fragment
+    kind = connector(source.connector)
+    options = source_options(snapshot, source)
+    assigned = set(snapshot.splits(fragment))
+    upstream = yield from look(source.connector, options)
+    if not upstream.is_reachable:
+        return (), (f"the upstream does not answer yet: {upstream.error}",)
+    if set(upstream.splits) <= assigned:
+        return (), ()
+    stands = yield from positions(source.id, fragment)
+    found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
+    new = tuple(split for split in found.assigned if split not in assigned)
+    fresh = {split: state for split, state in found.fresh.items() if split in new}
+    changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
+    if fresh:
+        changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
+    listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
+    return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
+
+
+def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span) -> None:
+    """Raises SqlError CONCURRENT_CHANGE where something would be made on a view that is about to be another table."""
+    given = set(inputs)
+    for rebuild in snapshot.all("rebuild"):
+        if rebuild.view_id in given:
+            raise SqlError(
+                CONCURRENT_CHANGE,
+                f'materialized view "{rebuild.name}" is being rebuilt',
+                span=span,
+                hint="SHOW JOBS tells how far it is; try again when it has caught up",
+            )
+
+
+def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:
+    """The sink's record with another definition, and all that follows from it."""
+    return replace(
+        sink,
+        definition=render(statement),
+        options=listed_options(statement),
+        uses=uses_of(snapshot, statement),
+    )
+
+
+def shape_in_catalog(sink: SinkRecord) -> SinkShape:
+    """What a sink of the catalog writes."""
+    return shape_of(sink, encode_options(sink_definition(sink.definition)))
+
+
+def look_at_sink(snapshot: Snapshot, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()) -> Asking[SinkLook]:
+    """Asks for a look at the target of a sink of the catalog."""
+    deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
+    shape = replace(shape_in_catalog(sink), deletes=deletes)
+    return (yield from look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates))
+
+
+def unsafe_plan(
+    statement: Statement,
+    snapshot: Snapshot,
+    reader: Reader,
+    *,
+    kind: str,
+    changes: tuple[Change, ...],
+    preview: Preview,
+    answers: tuple[ObjectChange, ...],
+    reason: str | None,
+    stands: Positions,
+    unallowed: tuple[str, ...] = (),
+    fingerprint: str = "",
+) -> Plan:
+    """The plan of an unsafe statement for one reader: gated, shown beforehand, and bound to its source's epoch.
+
+    ``stands`` is where its splits stood when it was planned: stored with what the preview predicts.
+    """
+    source = reader.source
+    preview = replace(preview, epoch=snapshot.epoch)
+    names = (source.name, *(record.name for record in snapshot.dependents_of(source.id)))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind=kind,
+            statement=render(statement),
+            objects=names,
+            changes=changes,
+            is_unsafe=True,
+            reason=reason,
+            plan=render_preview(preview),
+            prediction=prediction_to_json({reader.fragment: predicted(source, stands, preview)}),
+        )
+        if changes
+        else None,
+        changes=answers,
+        preview=preview,
+        is_unsafe=True,
+        affected=(source.id,),
+        unallowed=unallowed,
+        fingerprint=fingerprint,
+    )
+
+
+def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
+    """The dependents as a preview lists them, in the order they were created."""
+    return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
+
+
+def resolve_splits(
+    kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
+) -> tuple[str, ...]:
+    """The full ids of the splits a statement names. Raises SqlError UNKNOWN_SPLIT listing the valid ones."""
+    options = visible(source_options(snapshot, source))
+    valid = set(known)
+    ids: dict[str, None] = {}
+    for split in written:
+        try:
+            id_ = split.id if split.id in valid else kind.resolve_split(options, split.id)
+        except SqlError as error:
+            error.span = error.span or split.span
+            raise
+        if id_ not in valid:
+            listed = ", ".join(sorted(valid)[:12]) or "none"
+            raise SqlError(
+                UNKNOWN_SPLIT,
+                f'source "{source.name}" has no split "{split.id}"',
+                span=split.span,
+                hint=f"valid splits are: {listed}",
+            )
+        if id_ in ids:
+            raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
+        ids[id_] = None
+    return tuple(ids)

@@ -1,0 +1,40 @@
+"""Writes a reader's positions down where the catalog keeps them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.facts import NotedPosition
+from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.runtime.positions.logged_ranges import note_ranges
+from rw_sql.runtime.positions.shared import ALL_SPLITS, known_state, read_positions
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.jobs.context import Context
+
+
+def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
+    """Writes down where a source's log stands and which offsets it holds, unless all of it is noted already."""
+    snapshot = context.metastore.snapshot()
+    fragment = ingest_fragment(source.id)
+    kind = connector(source.connector)
+    stands = read_positions(context.warehouse, context.metastore, snapshot, source)
+    noted = context.metastore.runtime.noted_positions(fragment)
+    stored = snapshot.states(fragment)
+    texts = {split: kind.encode_state(state) for split, state in stands.states.items()}
+    # Of 100,000 files only those that moved since; the row of no split says up to where the others stand as noted.
+    moved = {split: text for split, text in texts.items() if text != known_state(stored[split], noted.get(split))}
+    mark = noted.get(ALL_SPLITS)
+    is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, stands.log_version)
+    if moved or (texts and is_behind):
+        context.metastore.runtime.note_positions(
+            [
+                NotedPosition(
+                    fragment=fragment, split=split, state=text, epoch=epoch, run=run, log_version=stands.log_version
+                )
+                for split, text in {**moved, ALL_SPLITS: ""}.items()
+            ]
+        )
+    note_ranges(context.warehouse, source)

@@ -1,0 +1,45 @@
+"""How many rows a planned batch reads, by the commits of its input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.delta_log import added_rows, read_actions, rows_without
+from rw_sql.runtime.positions.progress import planned_stretch
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """How many rows a batch reads: at most, and exactly, without records that did not decode. None: not known."""
+
+    most: int | None = None
+    exact: int | None = None
+
+
+def planned_rows(
+    warehouse: Warehouse, table: str, checkpoint: str, batch: int, *, is_log: bool, is_all_read: bool = True
+) -> Planned:
+    """What the commits of a query's one input, a table to which rows are only appended, say of a planned batch.
+
+    ``is_log``: of a source's log, records that did not decode are not read. ``is_all_read``: all others are.
+    """
+    stretch = planned_stretch(warehouse, checkpoint, batch)
+    if stretch is None:
+        return Planned()
+    versions, is_whole = stretch
+    most, exact = 0, 0 if is_whole and is_all_read else None
+    for version in versions:
+        actions = read_actions(warehouse, table, version)
+        added = added_rows(actions)
+        if added is None:
+            return Planned()
+        most += added
+        if exact is not None:
+            good = rows_without(actions, ERROR) if is_log else added
+            exact = None if good is None else exact + good
+    return Planned(most=most, exact=exact)

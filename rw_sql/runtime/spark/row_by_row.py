@@ -1,0 +1,37 @@
+"""Whether a query makes each of its rows of one row that it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "ResolvedHint"})
+
+
+def is_by_row(frame: Any) -> bool:
+    """Whether each row of a stream comes of one row that is read, and nothing is kept of any."""
+    return steps_by_row(frame) is not None
+
+
+def steps_by_row(frame: Any) -> tuple[str, ...] | None:
+    """What such a stream does with each row, by Spark's names of it, the last first; None for any other stream."""
+    found: list[str] = []
+    plan = frame._jdf.queryExecution().analyzed()
+    while True:
+        children = plan.children()
+        if children.size() == 0:
+            return tuple(found) if plan.isStreaming() else None
+        name = str(plan.nodeName())
+        if children.size() != 1 or name not in _BY_ROW or plan.subqueries().nonEmpty():
+            return None
+        found.append(name)
+        plan = children.apply(0)
+
+
+def makes_more(frame: Any) -> bool:
+    """Whether a by-row query makes several rows of one."""
+    plan = frame._jdf.queryExecution().analyzed()
+    while plan.children().size() == 1:
+        if str(plan.nodeName()) == "Generate":
+            return True
+        plan = plan.children().apply(0)
+    return False

@@ -1,0 +1,61 @@
+"""Why a job ended: a stall that an operator can act on, and the innermost cause of an error."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+class StalledError(Exception):
+    """A job cannot run now, for a reason that an operator can read and act on.
+
+    ``is_final`` says that trying again changes nothing until a statement does, ``is_lasting`` that it changes nothing
+    until somebody acts, here or elsewhere: it is tried again, as seldom as any job.
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_final = is_final
+        self.is_lasting = is_lasting
+
+    @property
+    def failure(self) -> Failure:
+        """What it says of the job that it ends."""
+        return Failure(reason=self.reason, is_final=self.is_final, is_lasting=self.is_lasting)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a job ended by itself. ``is_final``: it is not tried again until a statement changes something.
+
+    ``is_lasting``: it is tried again, but not soon.
+    """
+
+    reason: str
+    is_final: bool = False
+    is_lasting: bool = False
+
+
+_CLASS = re.compile(r"(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?:: |$))")
+_AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+
+
+def cause_line(text: str) -> str:
+    """The innermost cause that a message of the JVM or of a Python traceback in it names, in one line."""
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    if causes:
+        found = causes[-1]
+    elif "Traceback (most recent call last)" in text:
+        found = _raised(text.splitlines())
+    else:
+        said = (line for line in lines if line and not line.startswith(("at ", "===")))
+        found = next(said, text)
+    return _AROUND.sub("", _CLASS.sub("", found, count=1)).removesuffix(" SQLSTATE: XXKST")[:500]
+
+
+def _raised(lines: list[str]) -> str:
+    """The line after the last frame of a traceback: the exception and what it says."""
+    last = max((at for at, line in enumerate(lines) if line.startswith("  File ")), default=-1)
+    return next((line for line in lines[last + 1 :] if line and not line.startswith(" ")), lines[-1])

@@ -1,0 +1,56 @@
+"""Processes on this machine: whether one is alive, since when, and the clock they share."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def this_machine() -> str:
+    """Where process ids mean the same: this host, since it was booted, and (Linux) this namespace of processes.
+
+    Two containers may share a warehouse and a host's name, but not their process ids.
+    """
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
+
+
+def process_start(pid: int) -> str:
+    """When a process of this machine started, in its kernel's clock ticks; empty where there is no such process.
+
+    It tells a reused process id from the old one (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as gone.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "" if Path("/proc/self").exists() else _alive_elsewhere(pid)
+    return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def _alive_elsewhere(pid: int) -> str:
+    """Where there is no /proc (macOS): alive or not is all that can be told."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "alive"
+    return "alive"
+
+
+def is_process_alive(pid: int, start: str) -> bool:
+    """Whether the very process still runs on this machine."""
+    return pid > 0 and start != "" and process_start(pid) == start
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
