@@ -12,6 +12,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+# Connectors of other packages import these two from here.
 from rw_sql.connectors.base import Record as Record
 from rw_sql.connectors.base import Stretch as Stretch
 from rw_sql.connectors.plain import PlainConnector

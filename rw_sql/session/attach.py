@@ -27,7 +27,7 @@ from rw_sql.runtime.control.executor import Executor, SessionState
 from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
-from rw_sql.runtime.observe.metrics import serve_metrics
+from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
 from rw_sql.runtime.spark.frames import frame_of
 from rw_sql.runtime.spark.interrupts import interruptible, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
@@ -191,7 +191,7 @@ class Attached:
 
         It goes on for as long as the process lives. Raises SqlError INVALID_PARAMETER where it cannot be.
         """
-        metrics = self._runtime.context.metrics()
+        metrics = metrics_of(self._runtime.context)
         metrics.samples()
         return serve_metrics(metrics, where)
 

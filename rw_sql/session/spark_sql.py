@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import DataFrameReader, SparkSession
 
@@ -16,10 +16,38 @@ from rw_sql.runtime.spark.sessions import ORIGINAL_SQL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from rw_sql.session.attach import Attached
+    from rw_sql.syntax.statements import Statement
 
 
-def wrap_sql(attached_to: Callable[[SparkSession], Attached | None]) -> None:
+class TakesStatements(Protocol):
+    """What an attached session does with a text of ``spark.sql``: :class:`rw_sql.session.attach.Attached` is one."""
+
+    def route(self, text: str) -> Statement | None:
+        """The statement if it is one of ours, None if it is Spark's."""
+        ...
+
+    def run(self, text: str, statement: Statement) -> DataFrame:
+        """Runs one of our statements."""
+        ...
+
+    def refuse_changes(self, text: str) -> None:
+        """Raises SqlError where a statement of Spark's would change what is ours."""
+        ...
+
+    def before_spark(self, text: str) -> None:
+        """Called before a statement or table name that is Spark's."""
+        ...
+
+    def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
+        """What ``read`` makes of a statement that is Spark's, with the sources that it names."""
+        ...
+
+    def abort_block(self) -> None:
+        """After an error inside of a block nothing but ROLLBACK ends it."""
+        ...
+
+
+def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> None:
     """Wraps the class's ``sql`` once. A session that is not attached and a call with arguments go straight through."""
     original = SparkSession.sql
     if hasattr(original, ORIGINAL_SQL):
@@ -33,15 +61,16 @@ def wrap_sql(attached_to: Callable[[SparkSession], Attached | None]) -> None:
         with interruptible():
             return answer(attached, self, sqlQuery, args, kwargs)
 
-    def answer(attached: Attached, spark: SparkSession, text: str, args: Any, kwargs: dict[str, Any]) -> DataFrame:
+    def answer(
+        attached: TakesStatements, spark: SparkSession, text: str, args: Any, kwargs: dict[str, Any]
+    ) -> DataFrame:
         if args is not None or kwargs:
             attached.refuse_changes(text)
             attached.before_spark(text)
             return attached.read(text, partial(original, spark, text, args, **kwargs))
         statement = attached.route(text)
         if statement is not None:
-            result: DataFrame = attached.run(text, statement)
-            return result
+            return attached.run(text, statement)
         try:
             attached.refuse_changes(text)
             attached.before_spark(text)
@@ -60,7 +89,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], Attached | None]) -> None:
 def _wrap_table(
     owner: type,
     session_of: Callable[[Any], SparkSession],
-    attached_to: Callable[[SparkSession], Attached | None],
+    attached_to: Callable[[SparkSession], TakesStatements | None],
 ) -> None:
     """Lets ``table()`` find what ``sql()`` finds."""
     original = owner.__dict__["table"]

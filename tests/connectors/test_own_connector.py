@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -13,7 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.spec import check_option_values
-from rw_sql.connectors.support.range_stream import RangeStreamReader, frozen, thawed
+from rw_sql.connectors.support.pickled import frozen, thawed
+from rw_sql.connectors.support.range_stream import RangeStreamReader
 from tests.own_package import installed
 
 if TYPE_CHECKING:
@@ -90,3 +92,26 @@ def test_spark_s_processes_need_not_have_it_on_their_path(
     sys.path.remove(str(tmp_path / "site"))
     made = thawed(text)
     assert [one.offset for one in made.records({"sqlite.file": str(database)}, "clicks", 0, 9)] == [1, 2]
+
+
+def test_a_stream_that_asks_nothing_more_needs_no_package_at_all(tmp_path: Path) -> None:
+    sender = """
+import sys
+from pyspark import cloudpickle
+from rw_sql.connectors.support import pickled, range_stream
+for module in (pickled, range_stream):
+    cloudpickle.register_pickle_by_value(module)
+sys.stdout.buffer.write(cloudpickle.dumps(range_stream.RangeDataSource({"plan": sys.argv[1]})))
+"""
+    receiver = """
+import sys
+sys.modules["rw_sql"] = None
+import pickle
+reader = pickle.loads(sys.stdin.buffer.read()).streamReader(None)
+print(reader.latestOffset(reader.initialOffset(), None))
+"""
+    plan = {"connector": "", "options": {}, "most_offsets": 10, "poll_seconds": None, "positions": {}}
+    (tmp_path / "plan").write_text(json.dumps({**plan, "left": [["clicks", 1, 3, False]]}))
+    sent = subprocess.run([sys.executable, "-c", sender, str(tmp_path / "plan")], capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-c", receiver], input=sent.stdout, capture_output=True, check=False)
+    assert done.stdout.decode().strip() == "{'batch': 1, 'ranges': {'clicks': [1, 3]}}", done.stderr.decode()

@@ -17,9 +17,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchEr
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.delta.refusals import refused_by_constraints
-from rw_sql.connectors.files.s3 import look_at_store
 from rw_sql.connectors.sink import DELETE, UPSERT, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
+from rw_sql.connectors.support.s3 import look_at_store
 from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
 from rw_sql.errors import INVALID_PROPERTY, near_names
 

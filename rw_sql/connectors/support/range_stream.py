@@ -6,17 +6,18 @@ driver's own: nothing of it reaches an executor. Private values reach it through
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 import time
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from rw_sql.connectors.support import pickled
+from rw_sql.connectors.support.pickled import frozen, thawed
 from rw_sql.connectors.support.private_files import private_file
 
 if TYPE_CHECKING:
@@ -27,34 +28,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rw_sql.connectors.base import SplitState, Stretch
-    from rw_sql.connectors.ranged import RangedConnector
 
 MOST_SPLITS = 2_000
 """The most splits that one batch reads of: each is named in the batch's commit."""
-
-_OURS = "rw_sql"
 
 Part = tuple[str, int, int, bool]
 """A split, what is left of it, and whether it must be read in one batch: a Stretch as plain values."""
 
 
-def frozen(connector: RangedConnector) -> str:
-    """A connector as text, for Spark's Python processes: they need not have its package on their path."""
-    from pyspark import cloudpickle
+class Stretches(Protocol):
+    """A connector that can say what is left to read: :class:`rw_sql.connectors.ranged.RangedConnector` is one."""
 
-    package = type(connector).__module__.partition(".")[0]
-    if package != _OURS and package in sys.modules:
-        by_value: Any = cloudpickle.register_pickle_by_value
-        by_value(sys.modules[package])
-    dumped: Any = cloudpickle.dumps
-    return base64.b64encode(dumped(connector)).decode("ascii")
-
-
-def thawed(text: str) -> Any:
-    """The connector behind a text of this process's own making."""
-    from pyspark import cloudpickle
-
-    return cloudpickle.loads(base64.b64decode(text))
+    def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
+        """What is left to read from these positions on, in the order in which it is read."""
+        ...
 
 
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
@@ -143,7 +130,7 @@ class RangeDataSource(DataSource):
 
 def read_stream(
     spark: SparkSession,
-    connector: RangedConnector,
+    connector: Stretches,
     options: Mapping[str, str],
     positions: Mapping[str, SplitState],
     left: Iterable[Stretch],
@@ -169,7 +156,8 @@ def read_stream(
     from pyspark import cloudpickle
 
     by_value: Any = cloudpickle.register_pickle_by_value
-    by_value(sys.modules[__name__])
+    for module in (pickled, sys.modules[__name__]):
+        by_value(module)
     spark.dataSource.register(RangeDataSource)
     file = private_file(json.dumps(plan, separators=(",", ":")))
     return spark.readStream.format("rw_sql_ranges").option("plan", str(file)).load()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from rw_sql.connectors.support.pickled import frozen, thawed
 from rw_sql.connectors.support.private_files import private_file
-from rw_sql.connectors.support.range_stream import frozen, thawed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rw_sql.connectors.base import Record
-    from rw_sql.connectors.ranged import PythonConnector
 
 RECORDS = (
     "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
@@ -31,12 +30,20 @@ RECORDS = (
 _BATCH_ROWS = 10_000
 
 
+class Records(Protocol):
+    """A connector with records of its own making: :class:`rw_sql.connectors.ranged.PythonConnector` is one."""
+
+    def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
+        """The records of a split whose offset is in ``[start, end)``, in order."""
+        ...
+
+
 class RecordReader(DataSourceReader):
     """Reads stretches of splits, a task each."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
-        self._connector: PythonConnector = thawed(config["connector"])
+        self._connector: Records = thawed(config["connector"])
         self._options: dict[str, str] = config["options"]
         self._ranges: dict[str, list[int]] = json.loads(options["ranges"])
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -91,7 +98,7 @@ class RecordDataSource(DataSource):
 
 
 def read_batch(
-    spark: SparkSession, connector: PythonConnector, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]
+    spark: SparkSession, connector: Records, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]
 ) -> DataFrame:
     """The records of these ranges."""
     config = {"connector": frozen(connector), "options": dict(options)}

@@ -58,6 +58,7 @@ from rw_sql.runtime.jobs.statuses import present_statuses, with_unreported
 from rw_sql.runtime.jobs.table_paths import look_at_table, table_path
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.lag import measure_lags
+from rw_sql.runtime.observe.metrics import metrics_of
 from rw_sql.runtime.positions.log_size import measure_logs
 from rw_sql.runtime.positions.logged_ranges import held_pieces, read_ranges
 from rw_sql.runtime.positions.progress import watermark_ms
@@ -158,7 +159,7 @@ class World:
                 lease = context.metastore.runtime.lease()
                 return completed(records, lease.applied_epoch if lease is not None else -1)
             case ReadMetrics():
-                return context.metrics().samples()
+                return metrics_of(context).samples()
             case ReadCommittedRanges(source_id=source_id, fragment=fragment):
                 source = self._snapshot.get(source_id)
                 if not isinstance(source, SourceRecord):

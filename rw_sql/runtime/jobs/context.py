@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.support.private_files import SecretText, private_file
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
@@ -16,6 +16,7 @@ from rw_sql.runtime.decoding.decoder import BUCKET, log_schema, log_statistics
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.job_output import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
+from rw_sql.runtime.jobs.counters import DecodeErrors
 from rw_sql.runtime.jobs.lease import is_owned
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import Lease
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions, SecretReference
-    from rw_sql.runtime.observe.metrics import Metrics
     from rw_sql.runtime.spark.sessions import SparkSessions
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
-    ``owning`` is set while this process runs the jobs, and ``applied`` is what they have come to then.
+    ``owning`` is set while this process runs the jobs, and ``applied`` is what they have come to then. ``made`` holds
+    what rooms above keep one of per warehouse.
     """
 
     warehouse: Warehouse
@@ -45,7 +46,8 @@ class Context:
     owner: str
     applied: Applied = field(default_factory=Applied)
     owning: threading.Event = field(default_factory=threading.Event)
-    made: dict[str, Metrics] = field(default_factory=dict, repr=False, compare=False)
+    decode_errors: DecodeErrors = field(default_factory=DecodeErrors, repr=False, compare=False)
+    made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
         """Whether a process runs the jobs: this one, or the one that holds the lease (read anew where None).
@@ -55,13 +57,6 @@ class Context:
         if self.owning.is_set():
             return True
         return is_owned(lease if lease is not None else self.metastore.runtime.lease(), now_ms=now_ms())
-
-    def metrics(self) -> Metrics:
-        """The warehouse's figures."""
-        from rw_sql.runtime.observe.metrics import Metrics
-
-        found = self.made.get("metrics")
-        return found if found is not None else self.made.setdefault("metrics", Metrics(self))
 
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()

@@ -77,7 +77,6 @@ class Metrics:
         self._operations = _Operations()
         self._tables: dict[str, _Committed] = {}
         self._rejected: dict[str, tuple[int, int]] = {}
-        self._errors: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def samples(self) -> tuple[Sample, ...]:
@@ -93,11 +92,6 @@ class Metrics:
             ]
         order = list(HELP)
         return tuple(sorted(found, key=lambda sample: (order.index(sample.name), sample.labels)))
-
-    def add_decode_errors(self, source: str, records: int) -> None:
-        """Counts records that views which read a source themselves could not decode, each of them for itself."""
-        with self._lock:
-            self._errors[source] += records
 
     def _count_operations(self, snapshot: Snapshot) -> None:
         counted = self._operations
@@ -148,7 +142,7 @@ class Metrics:
         for source_record in snapshot.all("source"):
             if not source_record.is_shared:
                 counted_of = (("source", source_record.name),)
-                errors = self._errors[source_record.name]
+                errors = self._context.decode_errors.of(source_record.name)
                 found.append(Sample(name="rw_sql_decode_errors_total", labels=counted_of, value=errors))
         for job, object_name in _jobs(snapshot).items():
             record = snapshot.get(int(job.rpartition("-")[2]))
@@ -190,6 +184,14 @@ class Metrics:
             counted.errors += column_count(actions, ERROR)
         counted.version = max(counted.version, newest)
         return counted
+
+
+def metrics_of(context: Context) -> Metrics:
+    """The warehouse's figures in this process: one object, which counts from the first time that somebody asks."""
+    found: Metrics | None = context.made.get("metrics")
+    if found is None:
+        found = context.made.setdefault("metrics", Metrics(context))
+    return found
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, str]:

@@ -276,7 +276,7 @@ class View:
         if self.readers is None or self.query is None:
             return
         for source, errors in self.readers.count_errors(self.query.lastProgress).items():
-            self.context.metrics().add_decode_errors(source, errors)
+            self.context.decode_errors.add(source, errors)
             log_event("decode_errors", job=self.spec.job, source=source, records=errors)
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
 

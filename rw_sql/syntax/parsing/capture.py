@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.errors import TOO_COMPLEX, SqlError
 from rw_sql.syntax.lexing.tokens import QUOTED, WORD, Token
@@ -11,12 +11,23 @@ from rw_sql.syntax.sql_reader import QueryReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rw_sql.syntax.parsing.parser import Parser
+
+class Place(Protocol):
+    """Where a parser stands in a statement: before ``tokens[at]`` of ``tokens[:last]``, the statement's own."""
+
+    text: str
+    tokens: list[Token]
+    at: int
+    last: int
+
+    def end(self) -> Token:
+        """The end of the statement as a token."""
+        ...
 
 
-def option_key(parser: Parser) -> Token | None:
+def option_key(place: Place) -> Token | None:
     """A dotted key. Any word is legal in it, keywords too; parts that are quoted keep their case."""
-    tokens, at, last = parser.tokens, parser.at, parser.last
+    tokens, at, last = place.tokens, place.at, place.last
     if at >= last or tokens[at].kind not in (WORD, QUOTED):
         return None
     first = tokens[at]
@@ -25,40 +36,40 @@ def option_key(parser: Parser) -> Token | None:
     while at + 1 < last and tokens[at].text == "." and tokens[at + 1].kind in (WORD, QUOTED):
         parts.append(tokens[at + 1].value)
         at += 2
-    return _cut(parser, first, at, ".".join(parts))
+    return _cut(place, first, at, ".".join(parts))
 
 
-def query(parser: Parser) -> Token:
+def query(place: Place) -> Token:
     """A query, as far as it reaches."""
-    return _read(parser, QueryReader.query)
+    return _read(place, QueryReader.query)
 
 
-def expression(parser: Parser) -> Token:
+def expression(place: Place) -> Token:
     """An expression, as far as it reaches."""
-    return _read(parser, QueryReader.expression)
+    return _read(place, QueryReader.expression)
 
 
-def _read(parser: Parser, read: Callable[[QueryReader], None]) -> Token:
-    reader = QueryReader(parser.tokens, parser.at, parser.last, parser.end())
-    first = parser.tokens[parser.at]
+def _read(place: Place, read: Callable[[QueryReader], None]) -> Token:
+    reader = QueryReader(place.tokens, place.at, place.last, place.end())
+    first = place.tokens[place.at]
     try:
         read(reader)
     except RecursionError as error:
         # The reader counts levels, but it may be called with most of Python's stack used up already.
         raise SqlError(TOO_COMPLEX, "this is nested too deeply", span=first.span) from error
-    return _cut(parser, first, reader.at, "")
+    return _cut(place, first, reader.at, "")
 
 
-def _cut(parser: Parser, first: Token, end: int, value: str) -> Token:
-    """One token out of those from the parser's place up to ``end``, moving the parser behind it."""
-    stop = parser.tokens[end - 1].end
-    cut = Token("capture", parser.text[first.start : stop], value, first.start, stop, first.line, first.column)
-    cut.parts = parser.tokens[parser.at : end]
-    parser.at = end
+def _cut(place: Place, first: Token, end: int, value: str) -> Token:
+    """One token out of those from ``place`` up to ``end``; the place moves behind it."""
+    stop = place.tokens[end - 1].end
+    cut = Token("capture", place.text[first.start : stop], value, first.start, stop, first.line, first.column)
+    cut.parts = place.tokens[place.at : end]
+    place.at = end
     return cut
 
 
-CAPTURE: dict[str, Callable[[Parser], Token | None]] = {
+CAPTURE: dict[str, Callable[[Place], Token | None]] = {
     "OPTION_KEY": option_key,
     "QUERY": query,
     "EXPRESSION": expression,

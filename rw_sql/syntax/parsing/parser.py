@@ -68,7 +68,7 @@ class Parser:
                     self.values.append(token)
                     break
                 if action is None:
-                    raise syntax_error(self, token)
+                    raise syntax_error(token, self.accepted(), self.values[-1] if self.values else None)
                 try:
                     self.reduce(action)
                 except SqlError as error:

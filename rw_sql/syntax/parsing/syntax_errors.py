@@ -5,7 +5,7 @@ The sentences are RisingWave's where it has one for the place, since its users s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
 from rw_sql.syntax.lexing.identifiers import RESERVED
@@ -15,7 +15,6 @@ from rw_sql.syntax.statements.common import Option
 
 if TYPE_CHECKING:
     from rw_sql.syntax.lexing.tokens import Token
-    from rw_sql.syntax.parsing.parser import Parser
 
 _SIGN_OF = {name: sign for sign, name in SIGNS.items()}
 _DESCRIBED = {
@@ -58,9 +57,11 @@ def found(token: Token) -> str:
     return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
 
 
-def syntax_error(parser: Parser, token: Token) -> SqlError:
-    """The error for a token that cannot stand where it does."""
-    accepted = parser.accepted()
+def syntax_error(token: Token, accepted: set[str], last: Any) -> SqlError:
+    """The error for a token that cannot stand where it does.
+
+    ``accepted`` are the terminals that can stand there, ``last`` is the value in front of it, None where there is none.
+    """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     near = near_names(token.upper, keywords, most=1) if token.kind == WORD else []
     hint = f"did you mean {near[0]}?" if near else None
@@ -71,14 +72,14 @@ def syntax_error(parser: Parser, token: Token) -> SqlError:
             hint=f'{token.upper} is reserved; as a name it must be quoted: "{token.value}"',
             span=token.span,
         )
-    expected, listed = _expected(parser, accepted, keywords)
+    expected, listed = _expected(accepted, keywords, last)
     if hint is None and listed:
         more = ["…"] if len(listed) > _MOST_LISTED else []
         hint = f"expected one of: {', '.join([*listed[:_MOST_LISTED], *more])}"
     return SqlError(SYNTAX_ERROR, f"expected {expected}, found: {found(token)}", hint=hint, span=token.span)
 
 
-def _expected(parser: Parser, accepted: set[str], keywords: list[str]) -> tuple[str, list[str]]:
+def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, list[str]]:
     """What the sentence says was expected, and the list that the hint gives."""
     signs = sorted(f'"{_SIGN_OF[t]}"' for t in accepted if t in _SIGN_OF)
     values = sorted({_DESCRIBED[t] for t in accepted if t in _DESCRIBED and t != "$END"})
@@ -86,7 +87,7 @@ def _expected(parser: Parser, accepted: set[str], keywords: list[str]) -> tuple[
     for terminals, sentence in _PLACES:
         if terminals <= accepted:
             return sentence, listed
-    if {"COMMA", "RPAR"} <= accepted and parser.values and isinstance(parser.values[-1], Option | list):
+    if {"COMMA", "RPAR"} <= accepted and isinstance(last, Option | list):
         return "',' or ')' after option definition", []
     if "$END" in accepted:
         return "end of statement", listed
