@@ -1,6 +1,6 @@
 """Delta tables of jobs: reading their logs, writing batches with a fence against a second writer, files, checksums.
 
 
-Imports: ``decoding``, ``spark``, ``support``. Imported by: every room above.
+Imports: ``spark``, ``support``. Imported by: every room above.
 Begin with ``job_output`` (a batch's commit) and ``delta_log``.
 """

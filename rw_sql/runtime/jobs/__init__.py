@@ -1,4 +1,4 @@
-"""What all jobs share: the attached warehouse (``context``), the lease, inputs, rate limits, paths of tables.
+"""What all jobs share: the attached warehouse (``context``), the lease, inputs, rate limits, paths.
 
 
 Imports: ``delta``, ``decoding``, ``spark``, ``support``. Imported by: every room above.

@@ -2,6 +2,7 @@
 
 Each builds a preview of duplicates and gaps, which must be confirmed, and is kept in the log of operations.
 
-Imports: the other rooms of ``statements``. Imported by: ``show`` and ``plan/lower.py``.
+Imports: ``table``, ``connection``, ``checkpoint`` and the rooms beside ``statements``. Imported by: ``show``,
+``plan/lower.py``.
 Begin with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets`` (a new target goes there).
 """

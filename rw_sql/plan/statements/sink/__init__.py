@@ -1,7 +1,6 @@
 """CREATE, ALTER and DROP SINK.
 
 
-Imports: ``source``, ``view`` and the rooms beside ``statements``. Imported by: ``connection``, ``move``,
-``plan/lower.py``.
+Imports: ``common`` and the rooms beside ``statements``. Imported by: ``plan/lower.py``.
 Begin with ``sink``; ``plan/checks/sinks.py`` has its checks.
 """

@@ -2,6 +2,6 @@
 
 A table is a source and a view of one name: ``source_of_table`` keeps both definitions true.
 
-Imports: ``source`` and the rooms beside ``statements``. Imported by: ``move`` and ``plan/lower.py``.
+Imports: ``common``, ``source`` and the rooms beside ``statements``. Imported by: ``move`` and ``plan/lower.py``.
 Begin with ``table``.
 """
