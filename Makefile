@@ -34,9 +34,9 @@ demo: setup ## move a running source between two Kafka topics, on a year's fligh
 	@$(BIN)/python examples/demo.py
 
 # Two processes that fill Ivy's cache at once may break it: the jars are fetched before the tests start, and Spark's
-# classes kept as Java made them (tests/jars.py).
+# classes kept as Java made them (tests/support/jars.py).
 $(JARS): $(READY)
-	@$(BIN)/python -m tests.jars
+	@$(BIN)/python -m tests.support.jars
 	@touch $@
 
 test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers, and PostgreSQL where it is installed

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
 from tests.integration.attached import AttachedSession
-from tests.spark_settings import FEW_ROWS
+from tests.support.spark_settings import FEW_ROWS
 
 
 @cache

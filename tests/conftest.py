@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.java import java_options
-from tests.load import busy_neighbours, draw_sample
-from tests.spark_settings import java_properties
+from tests.support.java import java_options
+from tests.support.load import busy_neighbours, draw_sample
+from tests.support.spark_settings import java_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable

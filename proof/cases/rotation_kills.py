@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proof.harness import Facts, Proof
 from tests.crash.rotation import AFTER, BEFORE, CONNECTION, SECRET, Rotation, RotationKill
-from tests.secured import running_secured_broker
+from tests.support.secured import running_secured_broker
 
 _KILLS_A_SEED = 6
 _PAIRS = [(alters, point) for alters in (CONNECTION, SECRET) for point in (*BEFORE, *AFTER)]

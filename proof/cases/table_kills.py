@@ -7,8 +7,8 @@ from pathlib import Path
 
 from proof.harness import Facts, Proof
 from rw_sql.cli.kafka_broker import start_broker, stop_broker
-from tests.ageing import Pauses
 from tests.crash.keyed_tables import POINTS, KilledTable
+from tests.support.ageing import Pauses
 
 LARGE = 1
 _KILLS = 5

@@ -19,7 +19,7 @@ from rw_sql.model.offset_files import read_offsets
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import InjectCheckpointOffsets
 from tests.checkpoints.made import delta, files, kafka, list_files, make_checkpoint, make_table, plan_batch, tree
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.spec import check_option_values
 from rw_sql.connectors.support.pickled import frozen, thawed
 from rw_sql.connectors.support.range_stream import RangeStreamReader
-from tests.own_package import installed
+from tests.support.own_package import installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

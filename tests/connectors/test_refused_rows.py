@@ -22,8 +22,8 @@ from rw_sql.connectors.jdbc.url import connect
 from rw_sql.connectors.kafka.sink import KafkaSink
 from rw_sql.connectors.sink import INSERT, OP, Refusal, RefusedRowsError, SinkError, SinkShape, TargetUnfitError
 from rw_sql.connectors.support.sink_values import refused_rows
-from tests.connectors.sink_batches import batch, shape
-from tests.postgres import PASSWORD, PostgresInfo
+from tests.support.postgres import PASSWORD, PostgresInfo
+from tests.support.sink_batches import batch, shape
 
 if TYPE_CHECKING:
     from pathlib import Path

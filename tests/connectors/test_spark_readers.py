@@ -14,14 +14,14 @@ import pytest
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.connectors.kafka.source import KafkaConnector
-from tests.connectors.certificates import issue
-from tests.secured import PASSWORD
+from tests.support.certificates import issue
+from tests.support.secured import PASSWORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rw_sql.cli.kafka_broker import BrokerInfo
-    from tests.secured import Secured
+    from tests.support.secured import Secured
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

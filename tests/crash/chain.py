@@ -29,11 +29,11 @@ from deltalake import DeltaTable
 from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.support.processes import is_process_alive
-from tests.ageing import Pauses
 from tests.crash.child import EXIT_NOTICED
 from tests.crash.scenario import KEYS, LABELS, PARTITIONS, SOURCE_ID, STEPS, Say, record, times_read, value
-from tests.waits import LAST_RESORT_SECONDS as _GONE_SECONDS
-from tests.waits import LIFE_SECONDS as _LIFE_SECONDS
+from tests.support.ageing import Pauses
+from tests.support.waits import LAST_RESORT_SECONDS as _GONE_SECONDS
+from tests.support.waits import LIFE_SECONDS as _LIFE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 START = "start"

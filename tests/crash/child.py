@@ -26,8 +26,8 @@ from rw_sql.metastore import Metastore
 from rw_sql.runtime.control import owner
 from rw_sql.runtime.support import faults
 from tests.crash.scenario import SOURCE_ID, STEPS, Flush, Grow, Produce, Say, Step, first_step
-from tests.spark_settings import FEW_ROWS
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.spark_settings import FEW_ROWS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 EXIT_NOT_REACHED = 3
 EXIT_NOTICED = 75

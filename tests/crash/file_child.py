@@ -12,8 +12,8 @@ from pathlib import Path
 
 import rw_sql
 from rw_sql.runtime.support import faults
-from tests.spark_settings import FEW_ROWS
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.spark_settings import FEW_ROWS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from tests.ageing import Pauses
 from tests.crash.lives import Lives
-from tests.spark_settings import settings_for
-from tests.waits import LIFE_SECONDS
+from tests.support.ageing import Pauses
+from tests.support.spark_settings import settings_for
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

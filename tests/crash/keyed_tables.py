@@ -20,10 +20,10 @@ from deltalake import DeltaTable
 
 from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, produce
 from rw_sql.metastore import Metastore
-from tests.ageing import Pauses
 from tests.crash.lives import Lives
-from tests.spark_settings import settings_for
-from tests.waits import LIFE_SECONDS
+from tests.support.ageing import Pauses
+from tests.support.spark_settings import settings_for
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

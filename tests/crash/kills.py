@@ -84,7 +84,7 @@ UPKEEP_POINTS = (
     "upkeep.removing",
     "upkeep.done",
 )
-"""The steps of a turn of upkeep; ``tests/runtime/test_log_upkeep.py`` ends a turn at each."""
+"""The steps of a turn of upkeep; ``tests/runtime/upkeep/test_table_upkeep.py`` ends a turn at each."""
 
 SINK_POINTS = (
     "sink.before_claim",

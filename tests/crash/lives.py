@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.ageing import PAUSES, WEEK, Pauses
+from tests.support.ageing import PAUSES, WEEK, Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tests.ageing import Pauses
 from tests.crash.lives import Lives
-from tests.spark_settings import settings_for
-from tests.waits import LIFE_SECONDS
+from tests.support.ageing import Pauses
+from tests.support.spark_settings import settings_for
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
-from tests.ageing import Pauses
-from tests.secured import set_scram_password
-from tests.waits import LIFE_SECONDS
+from tests.support.ageing import Pauses
+from tests.support.secured import set_scram_password
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.secured import Secured
+    from tests.support.secured import Secured
 
 CONNECTION, SECRET = "ALTER CONNECTION", "ALTER SECRET"
 SOURCES = ("a", "b")
@@ -232,7 +232,7 @@ def main() -> None:
     import rw_sql
     from rw_sql.runtime.support import faults
     from tests.integration.test_live_sinks import consumed
-    from tests.spark_settings import FEW_ROWS
+    from tests.support.spark_settings import FEW_ROWS
 
     task = json.loads(sys.stdin.read())
     spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)

@@ -32,11 +32,11 @@ from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.backfill_ranges import History
 from rw_sql.runtime.control import owner
 from rw_sql.runtime.support import faults
-from tests.ageing import Pauses
 from tests.crash.lives import Lives
 from tests.integration.attached import AttachedSession, wait_until
-from tests.spark_settings import FEW_ROWS
-from tests.waits import LIFE_SECONDS
+from tests.support.ageing import Pauses
+from tests.support.spark_settings import FEW_ROWS
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

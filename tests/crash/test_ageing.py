@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.support.processes import now_ms
-from tests.ageing import HOUR, PAUSES, WEEK, Pauses, grow_old
 from tests.runtime.tended import TendedLog
+from tests.support.ageing import HOUR, PAUSES, WEEK, Pauses, grow_old
 
 if TYPE_CHECKING:
     import pytest

@@ -18,8 +18,8 @@ import rw_sql
 from rw_sql.runtime.delta.delta_log import JobCommit, job_commits
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.spark_settings import FEW_ROWS
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.spark_settings import FEW_ROWS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ageing import Pauses
-from tests.waits import LIFE_SECONDS
+from tests.support.ageing import Pauses
+from tests.support.waits import LIFE_SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ageing import Pauses
 from tests.crash.keyed_tables import KilledTable
+from tests.support.ageing import Pauses
 
 if TYPE_CHECKING:
     from pathlib import Path

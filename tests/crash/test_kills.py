@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ageing import PAUSES
 from tests.crash.chain import ROOT, START, Chain, Kill
 from tests.crash.child import SPARK_APPEND
 from tests.crash.histories import POINTS as HISTORY_POINTS
@@ -17,8 +16,9 @@ from tests.crash.kills import CHAIN, DEALT, POINTS, SINK_POINTS, UPKEEP_POINTS, 
 from tests.crash.refreshes import POINTS as REFRESH_POINTS
 from tests.crash.refreshes import RECOVERY_POINTS
 from tests.integration.test_block_kills import BEFORE as BLOCK_POINTS
+from tests.runtime.direct.test_own_reader_checkpoints import ALL_POINTS as READER_POINTS
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, SWAP_POINTS
-from tests.runtime.test_own_reader_checkpoints import ALL_POINTS as READER_POINTS
+from tests.support.ageing import PAUSES
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo

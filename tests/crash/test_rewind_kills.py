@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ageing import HOUR, WEEK, grow_old
 from tests.crash.chain import ROOT
 from tests.runtime.mini_streams import MiniWarehouse, expected
-from tests.waits import LIFE_SECONDS
+from tests.support.ageing import HOUR, WEEK, grow_old
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

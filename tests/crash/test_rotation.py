@@ -12,7 +12,7 @@ from tests.crash.rotation import AFTER, BEFORE, CONNECTION, SECRET, Rotation, Ro
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.secured import Secured
+    from tests.support.secured import Secured
 
 
 @pytest.mark.crash

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 _SECONDS = 120.0
 
 BROKER = """
-pytest_plugins = ["tests.broker"]
+pytest_plugins = ["tests.support.broker"]
 
 def test_waits(broker):
     print("started", broker.pid, flush=True)

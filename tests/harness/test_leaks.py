@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.leaks import forms, search, search_all
+from tests.support.leaks import forms, search, search_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

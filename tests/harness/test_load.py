@@ -11,13 +11,13 @@ from typing import cast
 
 import pytest
 
-from tests.load import busy_neighbours, draw_sample
+from tests.support.load import busy_neighbours, draw_sample
 
 ROOT = Path(__file__).parents[2]
 
 _STARTS_AND_DIES = """
 import os, signal
-from tests.load import busy_neighbours
+from tests.support.load import busy_neighbours
 with busy_neighbours(2, nice=19) as pids:
     print(*pids, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

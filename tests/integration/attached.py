@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rw_sql
 from rw_sql.cli.kafka_topics import Record, produce
-from tests import waits
+from tests.support import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -24,7 +24,7 @@ from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.integration.attached import AttachedSession, Job, wait_until
 from tests.integration.cluster import Cluster
-from tests.java import java_options
+from tests.support.java import java_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

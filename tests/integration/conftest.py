@@ -7,8 +7,8 @@ import pytest
 import rw_sql
 from rw_sql.runtime.control import owner
 from tests.integration.attached import AttachedSession
-from tests.s3_store import S3Store
-from tests.spark_settings import FEW_ROWS
+from tests.support.s3_store import S3Store
+from tests.support.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

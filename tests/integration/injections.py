@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rw_sql.cli.kafka_topics import Record, create_topic, delete_records, delete_topic, produce
 from rw_sql.model.offset_files import write_offsets
-from tests.plain_consumer import bounds_of, offsets_of
+from tests.support.plain_consumer import bounds_of, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from tests.java import java_options
+from tests.support.java import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,7 +224,7 @@ class Child:
 
     def rotate(self, password: str) -> None:
         """Gives the broker's user another password."""
-        from tests.secured import set_scram_password
+        from tests.support.secured import set_scram_password
 
         set_scram_password(self.task["plain"], "leak", password)
 

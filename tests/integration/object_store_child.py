@@ -17,7 +17,7 @@ from rw_sql.runtime.delta import job_output as module
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.spark.sessions import SparkSessions
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.spark_settings import FEW_ROWS
+from tests.support.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import rw_sql
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.spark.sessions import plain_sql
-from tests.ageing import HOUR, WEEK, age_files, grow_old
+from tests.support.ageing import HOUR, WEEK, age_files, grow_old
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,10 +14,10 @@ import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.metastore import Metastore
-from tests.ageing import HOUR, age_files
 from tests.crash.chain import ROOT
 from tests.integration.attached import AttachedSession, produce_json, wait_until
-from tests.waits import LIFE_SECONDS
+from tests.support.ageing import HOUR, age_files
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,7 @@ from rw_sql.session.results import cell_text
 from rw_sql.syntax import split_script
 from tests.checkpoints.made import kafka, make_checkpoint
 from tests.integration.attached import produce_json
-from tests.own_package import installed
+from tests.support.own_package import installed
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

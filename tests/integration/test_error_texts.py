@@ -14,7 +14,7 @@ from rw_sql.errors import SqlError
 from rw_sql.session.scripts import run_statements
 from tests.conftest import FIXTURES, rendered
 from tests.integration.attached import AttachedSession, produce_json
-from tests.waits import LIFE_SECONDS
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from jupyter_client.manager import KernelManager
 from rw_sql.metastore import Metastore
 from tests.integration.attached import wait_until
 from tests.integration.processes import PROGRAM, Terminal, at_a_terminal
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,14 +15,14 @@ from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.integration.attached import produce_json, wait_until
 from tests.integration.test_live_sinks import consumed
 from tests.integration.world import nothing_changes
-from tests.secured import set_scram_password
+from tests.support.secured import set_scram_password
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
-    from tests.secured import Secured
+    from tests.support.secured import Secured
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -18,16 +18,16 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
-from tests.leaks import search_all
-from tests.postgres import programs
-from tests.secured import set_scram_password
-from tests.waits import LIFE_SECONDS
+from tests.support.leaks import search_all
+from tests.support.postgres import programs
+from tests.support.secured import set_scram_password
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.postgres import PostgresInfo
-    from tests.secured import Secured
+    from tests.support.postgres import PostgresInfo
+    from tests.support.secured import Secured
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -26,7 +26,7 @@ from rw_sql.runtime.refresh.loading import held
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from rw_sql.syntax.query.maintained_form import KEEP
 from tests.integration.attached import AttachedSession, wait_until
-from tests.postgres import PASSWORD
+from tests.support.postgres import PASSWORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.postgres import PostgresInfo
+    from tests.support.postgres import PostgresInfo
 
 pytestmark = [pytest.mark.spark]
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from tests.integration.attached import AttachedSession, produce_json, wait_until
-from tests.postgres import PASSWORD
+from tests.support.postgres import PASSWORD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rw_sql.cli.kafka_broker import BrokerInfo
-    from tests.postgres import PostgresInfo
+    from tests.support.postgres import PostgresInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

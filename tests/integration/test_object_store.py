@@ -18,13 +18,13 @@ from rw_sql.runtime.delta.delta_log import commit_versions, job_commits
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.integration.attached import wait_until
-from tests.s3_store import unconditional_commits
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.s3_store import unconditional_commits
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.s3_store import S3Store
+    from tests.support.s3_store import S3Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.crash]
 

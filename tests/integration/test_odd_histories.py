@@ -12,7 +12,7 @@ import pytest
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.views.streamed import Streamed
 from tests.integration.attached import wait_until
-from tests.plain_consumer import offsets_of
+from tests.support.plain_consumer import offsets_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,9 +20,9 @@ from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.spark.sessions import SparkSessions
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.views import recomputed
-from tests.ageing import HOUR, WEEK, age_files
 from tests.integration.attached import wait_until
 from tests.integration.old_histories import OldHistory
+from tests.support.ageing import HOUR, WEEK, age_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

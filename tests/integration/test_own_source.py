@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.attached import wait_until
-from tests.own_package import installed
+from tests.support.own_package import installed
 
 if TYPE_CHECKING:
     from pathlib import Path

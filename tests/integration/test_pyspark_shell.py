@@ -13,7 +13,7 @@ from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.session.attach import DELTA_OPTIONS
 from tests.integration.attached import produce_json
 from tests.integration.processes import Terminal, at_a_terminal
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo

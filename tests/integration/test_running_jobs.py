@@ -19,7 +19,7 @@ from rw_sql.runtime.spark.work import work_of
 from rw_sql.runtime.views import streamed
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.processes import Server
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

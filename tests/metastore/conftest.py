@@ -11,7 +11,7 @@ import pytest
 from metastore_model import Make
 
 from rw_sql.metastore import Metastore
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

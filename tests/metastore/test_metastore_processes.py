@@ -20,7 +20,7 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.metastore.table import StoredTable
-from tests.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 from rw_sql.cli.kafka_broker import stop_broker
-from tests.java import java_options
+from tests.support.java import java_options
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 

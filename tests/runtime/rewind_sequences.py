@@ -12,8 +12,8 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.runtime.rewind.restore import carry_out
 from rw_sql.runtime.support import faults
-from tests.ageing import Pauses
 from tests.runtime.mini_streams import MiniWarehouse, expected
+from tests.support.ageing import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,127 @@
+"""The Delta sink's writer: each batch once, whoever played it before and whoever else commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from rw_sql.connectors.delta.sink import DeltaSink
+from rw_sql.connectors.sink import DELETE, UPDATE, SinkError
+from tests.support.sink_batches import ARROW, batch, shape
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rw_sql.connectors.sink import SinkShape, SinkWriter
+
+WORDS = ARROW.remove(2)
+
+
+def opened(path: Path, of: SinkShape, run: int, *, identity: str = "me", generation: int = 1) -> tuple[SinkWriter, int]:
+    writer = DeltaSink().open({"location": str(path)}, of, identity)
+    done = writer.fence(run, generation)
+    assert done is not None
+    return writer, done
+
+
+def rows(path: Path) -> list[tuple[int, str]]:
+    return sorted((row["id"], row["word"]) for row in DeltaTable(str(path)).to_pyarrow_table().to_pylist())
+
+
+def test_a_later_run_knows_what_is_there_and_an_earlier_one_is_kept_out(tmp_path: Path) -> None:
+    first, done = opened(tmp_path / "t", shape(), 1)
+    assert done == -1
+    first.write(batch((1, "a")), 0)
+    first.write(batch((2, "b")), 3)
+    second, done = opened(tmp_path / "t", shape(), 2)
+    assert done == 3
+    with pytest.raises(SinkError, match="run 2 has taken over from run 1"):
+        first.write(batch((3, "late")), 4)
+    second.write(batch((3, "c")), 4)
+    with pytest.raises(SinkError, match="batch 4 is in the table already"):
+        second.write(batch((3, "c")), 4)
+    with pytest.raises(SinkError, match="run 2 has taken over"):
+        opened(tmp_path / "t", shape(), 1)
+    assert rows(tmp_path / "t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_sinks_and_generations_do_not_know_of_each_other(tmp_path: Path) -> None:
+    one, _ = opened(tmp_path / "t", shape(), 1, identity="one")
+    one.write(batch((1, "a")), 7)
+    other, done = opened(tmp_path / "t", shape(), 1, identity="other")
+    assert done == -1
+    other.write(batch((2, "b")), 0)
+    one.write(batch((3, "c")), 8)
+    assert opened(tmp_path / "t", shape(), 2, identity="one", generation=2)[1] == -1
+    assert rows(tmp_path / "t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_the_marks_outlive_the_log(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape(), 1)
+    writer.write(batch((1, "a")), 0)
+    table = DeltaTable(str(tmp_path / "t"))
+    write_deltalake(table, batch((9, "theirs")).select(["id", "word"]), mode="append")
+    table.create_checkpoint()
+    for commit in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    assert opened(tmp_path / "t", shape(), 2)[1] == 0
+
+
+def test_a_commit_of_somebody_else_in_between_is_no_obstacle(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape("upsert", "id"), 1)
+    write_deltalake(str(tmp_path / "t"), batch((9, "theirs")).select(["id", "word"]), mode="append")
+    writer.write(batch((1, "a"), (2, "b"), (1, "c", UPDATE)), 0)
+    writer.write(batch((2, "b", DELETE), (9, "ours", UPDATE), (4, "gone", DELETE)), 1)
+    assert rows(tmp_path / "t") == [(1, "c"), (9, "ours")]
+
+
+def test_a_row_of_two_keys_is_replaced(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape("upsert", "id", "word"), 1)
+    writer.write(batch((1, "a"), (1, None), (None, "a")), 0)
+    writer.write(batch((1, "a"), (1, None, DELETE), (None, "a")), 1)
+    found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
+    assert sorted(found, key=str) == [{"id": 1, "word": "a"}, {"id": None, "word": "a"}]
+
+
+def test_a_null_key_is_a_key(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape("upsert", "id"), 1)
+    writer.write(batch((None, "a")), 0)
+    writer.write(batch((None, "b")), 1)
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist() == [{"id": None, "word": "b"}]
+
+
+def test_nothing_is_written_after_a_cancel(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape(), 1)
+    writer.cancel()
+    with pytest.raises(SinkError, match="stopped"):
+        writer.write(batch((1, "a")), 0)
+    assert rows(tmp_path / "t") == []
+
+
+def test_the_look_writes_nothing_and_tells_what_does_not_fit(tmp_path: Path) -> None:
+    sink, there = DeltaSink(), {"location": str(tmp_path / "a" / "t")}
+    assert sink.look(there, shape()).misfit is None
+    assert not (tmp_path / "a").exists()
+    DeltaTable.create(there["location"], Schema.from_arrow(WORDS))
+    assert sink.look(there, shape()).misfit is None
+    wrong = Schema.from_arrow(pa.schema([("id", pa.int64()), ("word", pa.string())]))
+    DeltaTable.create(str(tmp_path / "wrong"), wrong)
+    assert sink.look({"location": str(tmp_path / "wrong")}, shape()).misfit == (
+        f'column "id" of the table at {tmp_path}/wrong is long, not integer'
+    )
+    DeltaTable.create(str(tmp_path / "narrow"), Schema.from_arrow(pa.schema([("id", pa.int32())])))
+    assert "has no column" in (sink.look({"location": str(tmp_path / "narrow")}, shape()).misfit or "")
+    keeps = {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    DeltaTable.create(str(tmp_path / "forgets"), Schema.from_arrow(WORDS), configuration=keeps)
+    found = sink.look({"location": str(tmp_path / "forgets")}, shape())
+    assert "forgets after interval 7 days which batches it holds" in (found.misfit or "")
+    assert found.hint == (
+        f"ALTER TABLE delta.`{tmp_path}/forgets` UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')"
+    )
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    assert "is no Delta table" in (sink.look({"location": str(tmp_path / "full")}, shape()).misfit or "")
+    assert "is a file" in (sink.look({"location": str(tmp_path / "full" / "letter.txt" / "x")}, shape()).misfit or "")

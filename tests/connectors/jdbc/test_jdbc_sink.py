@@ -1,0 +1,250 @@
+"""The JDBC sink against a real server: what is upserted twice is there once, what fails leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from rw_sql.connectors.jdbc.sink import JdbcSink, conninfo
+from rw_sql.connectors.sink import DELETE, INSERT, OP, UPDATE, SinkError, SinkShape
+from rw_sql.errors import SqlError
+from tests.support.postgres import PASSWORD, PostgresInfo
+from tests.support.sink_batches import batch, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.connectors.sink import SinkWriter
+
+UPSERT = shape("upsert", "id")
+
+
+def options(server: PostgresInfo, table: str, **more: str) -> dict[str, str]:
+    return {"jdbc.url": server.url, "user": "postgres", "password": PASSWORD, "table.name": table, **more}
+
+
+@pytest.fixture
+def table(postgres: PostgresInfo) -> str:
+    """A table (id PRIMARY KEY, word, note) of this test's own."""
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, word TEXT NOT NULL, note TEXT DEFAULT 'kept')")
+    return name
+
+
+@pytest.fixture
+def writer(postgres: PostgresInfo, table: str) -> Iterator[SinkWriter]:
+    opened = JdbcSink().open(options(postgres, table), UPSERT, "me")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.postgres
+def test_an_upsert_played_twice_leaves_the_same(postgres: PostgresInfo, table: str, writer: SinkWriter) -> None:
+    assert writer.fence(1, 1) is None
+    for _ in range(2):
+        writer.write(batch((1, "a"), (2, "b"), (1, "c", UPDATE), (3, "d")), 0)
+        writer.write(batch((2, "b", DELETE), (3, "e", UPDATE), (4, "gone"), (4, "gone", DELETE)), 1)
+    assert postgres.run(f"SELECT * FROM {table} ORDER BY id") == [(1, "c", "kept"), (3, "e", "kept")]
+
+
+@pytest.mark.postgres
+def test_a_key_that_is_null_is_one_key(postgres: PostgresInfo) -> None:
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {table} (id INT, word TEXT UNIQUE)")
+    by_word = shape("upsert", "word")
+    look = JdbcSink().look(options(postgres, table), by_word)
+    assert look.misfit == f"table public.{table} takes rows twice whose (word) is null: to its UNIQUE they differ"
+    postgres.run(f"ALTER TABLE {table} ADD UNIQUE NULLS NOT DISTINCT (word)")
+    assert JdbcSink().look(options(postgres, table), by_word).misfit is None
+    writer = JdbcSink().open(options(postgres, table), by_word, "me")
+    writer.write(batch((1, None), (2, "b")), 0)
+    writer.write(batch((3, None)), 1)
+    assert postgres.run(f"SELECT id, word FROM {table} ORDER BY id") == [(2, "b"), (3, None)]
+    writer.write(batch((3, None, DELETE)), 2)
+    writer.close()
+    assert postgres.run(f"SELECT id, word FROM {table}") == [(2, "b")]
+
+
+@pytest.mark.postgres
+def test_a_batch_that_fails_leaves_nothing_and_the_next_one_works(
+    postgres: PostgresInfo, table: str, writer: SinkWriter
+) -> None:
+    with pytest.raises(SinkError, match="not-null constraint"):
+        writer.write(batch((1, "a"), (2, None)), 0)
+    assert postgres.run(f"SELECT * FROM {table}") == []
+    writer.write(batch((1, "a")), 0)
+    assert postgres.run(f"SELECT id FROM {table}") == [(1,)]
+    writer.cancel()
+    with pytest.raises(SinkError, match="stopped"):
+        writer.write(batch((2, "b")), 1)
+    assert postgres.run(f"SELECT id FROM {table}") == [(1,)]
+
+
+@pytest.mark.postgres
+def test_append_only_repeats_what_is_played_twice(postgres: PostgresInfo) -> None:
+    postgres.run('CREATE SCHEMA "Odd one"')
+    postgres.run('CREATE TABLE "Odd one"."T" (id INT, word TEXT)')
+    given = options(postgres, "T", **{"schema.name": "Odd one"})
+    assert JdbcSink().look(given, shape()).misfit is None
+    writer = JdbcSink().open(given, shape(), "me")
+    for _ in range(2):
+        writer.write(batch((1, "a")), 0)
+    writer.close()
+    assert postgres.run('SELECT * FROM "Odd one"."T"') == [(1, "a"), (1, "a")]
+
+
+@pytest.mark.postgres
+def test_types_arrive_as_they_are(postgres: PostgresInfo) -> None:
+    postgres.run(
+        "CREATE TABLE typed "
+        "(k BIGINT PRIMARY KEY, at TIMESTAMPTZ, n NUMERIC, raw BYTEA, tags TEXT[], doc JSONB, f FLOAT8)"
+    )
+    kinds: dict[str, Any] = {
+        "k": pa.int64(),
+        "at": pa.timestamp("us", "UTC"),
+        "n": pa.decimal128(20, 2),
+        "raw": pa.binary(),
+        "tags": pa.list_(pa.string()),
+        "doc": pa.struct([("a", pa.decimal128(4, 1))]),
+        "f": pa.float64(),
+    }
+    row = (
+        1,
+        datetime(2026, 1, 31, 8, tzinfo=UTC),
+        Decimal("12.50"),
+        b"\\x\n\t",
+        ["a,b", None],
+        {"a": Decimal("1.5")},
+        0.1,
+    )
+    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in kinds]
+    of = SinkShape(name="k", type="upsert", keys=("k",), schema=json.dumps({"type": "struct", "fields": fields}))
+    rows = pa.Table.from_pylist(
+        [dict(zip(kinds, row, strict=True)) | {OP: INSERT}], pa.schema([*kinds.items(), (OP, pa.string())])
+    )
+    writer = JdbcSink().open(options(postgres, "typed"), of, "me")
+    writer.write(rows, 0)
+    writer.close()
+    assert postgres.run("SELECT k, at, n, raw, tags, doc, f FROM typed") == [(*row[:5], {"a": "1.5"}, 0.1)]
+
+
+@pytest.mark.postgres
+def test_the_look_tells_what_does_not_fit(postgres: PostgresInfo, table: str) -> None:
+    sink = JdbcSink()
+    assert sink.look(options(postgres, table), UPSERT) == sink.look(options(postgres, table), None)
+    assert sink.look(options(postgres, "nowhere"), UPSERT).missing == "table public.nowhere"
+    by_word = sink.look(options(postgres, table), shape("upsert", "word"))
+    assert by_word.misfit == f"table public.{table} has no PRIMARY KEY or UNIQUE constraint on (word)"
+    postgres.run(f"CREATE UNIQUE INDEX ON {table} (word) WHERE id > 0")
+    assert sink.look(options(postgres, table), shape("upsert", "word")).misfit == by_word.misfit
+    postgres.run(f"CREATE UNIQUE INDEX ON {table} (word) INCLUDE (note)")
+    assert sink.look(options(postgres, table), shape("upsert", "word")).misfit is None
+    postgres.run(f"ALTER TABLE {table} ADD COLUMN needed INT NOT NULL")
+    assert sink.look(options(postgres, table), UPSERT).misfit == (
+        f'column "needed" of table public.{table} takes no nulls and has no default'
+    )
+    postgres.run(f"ALTER TABLE {table} DROP COLUMN needed, DROP COLUMN word")
+    assert sink.look(options(postgres, table), UPSERT).misfit == f'table public.{table} has no column "word"'
+
+
+@pytest.mark.postgres
+def test_the_look_tells_types_that_do_not_fit_and_names_that_are_near(postgres: PostgresInfo) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(
+        f"CREATE DOMAIN {name}_years AS INT; CREATE DOMAIN {name}_age AS {name}_years CHECK (value < 200);"
+        f"CREATE TABLE {name} (ids INT, at TIMESTAMPTZ, n NUMERIC, b BOOL, raw BYTEA, tags TEXT[], doc JSONB, u UUID, "
+        f"g INT GENERATED ALWAYS AS (ids + 1) STORED, age {name}_age)"
+    )
+    given = options(postgres, name)
+
+    def look(column: str, kind: Any) -> tuple[str | None, str | None]:
+        fields = [{"name": column, "type": kind, "nullable": True, "metadata": {}}]
+        of = SinkShape(name="k", type="append-only", schema=json.dumps({"type": "struct", "fields": fields}))
+        found = JdbcSink().look(given, of)
+        assert found.error is None
+        return found.misfit or found.doubt, found.hint
+
+    missing, hint = look("id", "integer")
+    assert missing == f'table public.{name} has no column "id"'
+    assert (hint or "").startswith('did you mean "ids"? AS SELECT id AS ids …; or ALTER TABLE')
+    assert look("g", "integer")[0] == f'column "g" of table public.{name} is generated and takes no values'
+    array = {"type": "array", "elementType": "string", "containsNull": True}
+    struct = {"type": "struct", "fields": []}
+    for column, kind in (
+        ("ids", "string"), ("at", "string"), ("at", "long"), ("b", "integer"), ("ids", "double"), ("raw", "string"),
+        ("ids", "decimal(10,2)"), ("doc", array), ("ids", struct), ("tags", "integer"), ("b", "timestamp"),
+    ):  # fmt: skip
+        doubt, hint = look(column, kind)
+        assert doubt is not None, (column, kind)
+        assert f'column "{column}" of table public.{name} is ' in doubt
+        assert (hint or "").startswith("CAST it in the sink's query")
+    for column, kind in (
+        ("ids", "long"), ("ids", "decimal(10,0)"), ("at", "date"), ("at", "timestamp_ntz"), ("n", "double"),
+        ("b", "boolean"), ("raw", "binary"), ("tags", array), ("doc", struct), ("doc", "string"), ("u", "string"),
+        ("age", "integer"),
+    ):  # fmt: skip
+        assert look(column, kind) == (None, None), (column, kind)
+
+
+@pytest.mark.postgres
+def test_rights_and_passwords_are_tried(postgres: PostgresInfo, table: str) -> None:
+    user = f"u_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE USER {user} PASSWORD 'other'")
+    given = {**options(postgres, table), "user": user, "password": "other"}
+    assert JdbcSink().look(given, UPSERT).misfit == f"the user lacks the right INSERT on table public.{table}"
+    postgres.run(f"GRANT INSERT, SELECT, UPDATE ON {table} TO {user}")
+    assert JdbcSink().look(given, UPSERT).misfit is None
+    deleting = replace(UPSERT, deletes=True)
+    assert JdbcSink().look(given, deleting).misfit == f"the user lacks the right DELETE on table public.{table}"
+    postgres.run(f"GRANT DELETE ON {table} TO {user}")
+    assert JdbcSink().look(given, deleting).misfit is None
+    wrong = JdbcSink().look({**given, "password": "hunter2"}, UPSERT)
+    assert "password authentication failed" in (wrong.error or "")
+    assert "hunter2" not in (wrong.error or "")
+
+
+@pytest.mark.parametrize(
+    ("url", "made"),
+    [
+        ("jdbc:postgresql://db/shop", {"host": "db", "dbname": "shop"}),
+        ("jdbc:postgresql://[::1]:5433/a%20b", {"host": "::1", "port": "5433", "dbname": "a b"}),
+        (
+            "jdbc:postgresql://db/shop?sslmode=require&user=me",
+            {"host": "db", "dbname": "shop", "sslmode": "require", "user": "me"},
+        ),
+    ],
+)
+def test_urls(url: str, made: dict[str, str]) -> None:
+    assert conninfo({"jdbc.url": url}) == made
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://db/shop",
+        "jdbc:mysql://db/shop",
+        "jdbc:postgresql:shop",
+        "jdbc:postgresql://db",
+        "jdbc:postgresql://db:port/shop",
+        "jdbc:postgresql://me:hunter2@db/shop",
+        "jdbc:postgresql://db/shop?password=hunter2",
+        "jdbc:postgresql://db/shop?nonsense=1",
+    ],
+)
+def test_urls_that_cannot_be(url: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        conninfo({"jdbc.url": url})
+    assert caught.value.code == "RW208"
+    assert "hunter2" not in caught.value.message
+
+
+def test_a_server_that_does_not_answer_is_told() -> None:
+    given = {"jdbc.url": "jdbc:postgresql://127.0.0.1:1/shop", "table.name": "t"}
+    assert "Connection refused" in (JdbcSink().look(given, UPSERT, timeout=2).error or "")

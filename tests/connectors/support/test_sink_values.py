@@ -1,0 +1,103 @@
+"""Sinks' batches as JSON, as Kafka records, and one row per key."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rw_sql.connectors.kafka.sink import records
+from rw_sql.connectors.sink import DELETE, UPDATE, UPDATE_BEFORE
+from rw_sql.connectors.support.sink_values import json_rows, last_per_key, to_json
+from tests.support.sink_batches import batch, shape
+
+
+def decoded(found: list[tuple[bytes | None, bytes | None]]) -> list[tuple[Any, Any]]:
+    return [tuple(None if raw is None else json.loads(raw) for raw in record) for record in found]  # type: ignore[misc]
+
+
+def test_plain_records_have_the_primary_key_as_their_key_or_none() -> None:
+    rows = batch((1, "a"), (2, None), (3, "c", DELETE))
+    assert decoded(list(records(rows, shape(), now_ms=0))) == [
+        (None, {"id": 1, "word": "a"}),
+        (None, {"id": 2, "word": None}),
+    ]
+    assert [key for key, _ in decoded(list(records(rows, shape("append-only", "id"), now_ms=0)))] == [
+        {"id": 1},
+        {"id": 2},
+    ]
+
+
+def test_upsert_records_tell_a_deletion_by_their_key_alone() -> None:
+    rows = batch((1, "a"), (1, "b", UPDATE), (1, "b", DELETE))
+    assert decoded(list(records(rows, shape("upsert", "id"), now_ms=0))) == [
+        ({"id": 1}, {"id": 1, "word": "a"}),
+        ({"id": 1}, {"id": 1, "word": "b"}),
+        ({"id": 1}, None),
+    ]
+
+
+def test_debezium_records_hold_the_row_before_and_after() -> None:
+    rows = batch(
+        (1, "a"), (1, "a", UPDATE_BEFORE), (2, "x", UPDATE_BEFORE), (2, "y", UPDATE), (1, "b", UPDATE), (1, "b", DELETE)
+    )
+    found = decoded(list(records(rows, shape("debezium", "id"), now_ms=5)))
+    told = [value and [value["payload"][part] for part in ("op", "before", "after", "ts_ms")] for _, value in found]
+    assert told == [
+        ["c", None, {"id": 1, "word": "a"}, 5],
+        ["u", {"id": 2, "word": "x"}, {"id": 2, "word": "y"}, 5],
+        ["u", {"id": 1, "word": "a"}, {"id": 1, "word": "b"}, 5],
+        ["d", {"id": 1, "word": "b"}, None, 5],
+        None,
+    ]
+    assert [key["payload"]["id"] for key, _ in found] == [1, 2, 1, 1, 1]
+    fields = found[0][1]["schema"]["fields"]
+    assert [field["field"] for field in fields] == ["before", "after", "source", "op", "ts_ms"]
+    assert [(field["field"], field["type"]) for field in fields[0]["fields"]] == [("id", "int32"), ("word", "string")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        (pa.timestamp("us", "UTC"), datetime(2026, 1, 31, 8, 0, 0, 5, UTC), "2026-01-31T08:00:00.000005Z"),
+        (pa.timestamp("us"), datetime(2026, 1, 31, 8), "2026-01-31T08:00:00.000000"),
+        (pa.date32(), date(2026, 1, 31), "2026-01-31"),
+        (pa.decimal128(20, 2), Decimal("1e3"), "1000.00"),
+        (pa.binary(), b"\x00\xff", "AP8="),
+        (pa.float64(), float("nan"), "NaN"),
+        (pa.float64(), float("-inf"), "-Infinity"),
+        (pa.float64(), 0.1, 0.1),
+        (pa.bool_(), True, True),
+        (pa.int64(), 2**60, 2**60),
+        (pa.list_(pa.decimal128(4, 1)), [Decimal("1.5"), None], ["1.5", None]),
+        (pa.list_(pa.int32()), [1, None], [1, None]),
+        (pa.map_(pa.string(), pa.date32()), [("d", date(2026, 1, 1)), ("n", None)], {"d": "2026-01-01", "n": None}),
+        (pa.map_(pa.int32(), pa.int32()), [(1, 2)], {"1": 2}),
+        (
+            pa.struct([("at", pa.date32()), ("in", pa.struct([("b", pa.binary())]))]),
+            {"at": date(2026, 1, 1), "in": {"b": b"x"}},
+            {"at": "2026-01-01", "in": {"b": "eA=="}},
+        ),
+        (pa.string(), None, None),
+    ],
+)
+def test_values_in_json(kind: pa.DataType, value: object, shown: object) -> None:
+    rows = pa.table({"c": pa.array([value], kind)})
+    (row,) = json_rows(rows, ["c"])
+    assert json.loads(to_json(row)) == {"c": shown}
+
+
+def test_the_last_row_of_every_key_stays_in_order() -> None:
+    rows = batch((1, "a"), (2, "b"), (None, "c"), (1, "d"), (None, "e"), (3, "f"))
+    assert [(row["id"], row["word"]) for row in last_per_key(rows, ["id"]).to_pylist()] == [
+        (2, "b"),
+        (1, "d"),
+        (None, "e"),
+        (3, "f"),
+    ]
+    assert last_per_key(rows, ["id", "word"]).equals(rows)
+    assert last_per_key(rows, []).equals(rows)

@@ -1,0 +1,179 @@
+"""BEGIN UNSAFE … COMMIT: one operation that comes to what its statements would come to one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.facts import JobStatus
+from rw_sql.plan.lower import lower
+from rw_sql.plan.result.explain import explain_lines
+from rw_sql.plan.result.plan import Plan
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.statements import UnsafeBlock
+from tests.plan.canned import CannedWorld, create_source, moved_world
+from tests.plan.statements.move.test_undo import seen, statements
+
+
+def block(*texts: str, reason: str | None = None) -> UnsafeBlock:
+    return UnsafeBlock(statements=tuple(map(parse_statement, texts)), reason=reason)
+
+
+def planned(world: CannedWorld, *texts: str) -> Plan:
+    """The plan of a block's COMMIT."""
+    return world.asking(lower(block(*texts), world.snapshot))
+
+
+def commit(world: CannedWorld, *texts: str) -> Plan:
+    """Runs a block."""
+    plan = planned(world, *texts)
+    if plan.operation is not None:
+        world.commit(plan.operation)
+    return plan
+
+
+MOVE = (
+    "PAUSE SOURCE s",
+    "ALTER SOURCE s UNSAFE SET (topic = 'new')",
+    "RESET SOURCE SPLITS s",
+    "INJECT SOURCE OFFSETS s VALUES ('0' = 2, '1' = 4)",
+    "RESUME SOURCE s",
+)
+
+
+def test_a_whole_move_is_one_operation() -> None:
+    world = moved_world()
+    world.jobs["ingest-1"] = JobStatus(job="ingest-1", object_id=1, state="STOPPED")
+    before = len(world.operations)
+    plan = commit(world, *MOVE)
+    assert len(world.operations) == before + 1
+    assert world.named("s") == ("new",)
+    assert world.assigned("s") == ("new:0", "new:1", "new:2")
+    assert world.states("s") == {"new:0": 2, "new:1": 4, "new:2": 0}
+    assert not world.snapshot.all("pause")
+    assert plan.is_unsafe
+    assert plan.operation is not None
+    assert plan.operation.statement == "BEGIN UNSAFE;\n" + ";\n".join(render(parse_statement(t)) for t in MOVE) + (
+        ";\nCOMMIT"
+    )
+    # One restart of the reader, and no pause that anybody could see.
+    assert [step.describe() for step in plan.steps if not step.is_catalog] == ["RestartJob ingest-1"]
+    world.run(f"UNDO OPERATION {world.operations[0].epoch}")
+    assert world.named("s") == ("old",)
+    assert world.states("s") == {"old:0": 40, "old:1": 50}
+
+
+def test_the_preview_is_from_where_the_source_stands_to_where_it_will() -> None:
+    world = moved_world()
+    plan = planned(
+        world,
+        "PAUSE SOURCE s",
+        "INJECT SOURCE OFFSETS s TO EARLIEST",
+        "INJECT SOURCE OFFSETS s VALUES ('0' = 35)",
+        "RESUME SOURCE s",
+    )
+    assert plan.preview is not None
+    text = render_preview(plan.preview)
+    assert "BEGIN UNSAFE … COMMIT, 4 statements of source s" in text
+    assert [(split.split, split.old, split.new) for split in plan.preview.splits] == [
+        ("old:0", 40, 35),
+        ("old:1", 50, 0),
+    ]
+    assert "in all: DUPLICATES 55" in text
+
+
+def test_a_block_asks_for_what_it_comes_to_and_not_for_its_steps() -> None:
+    world = moved_world()
+    again = "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)"
+    assert world.plan(again).unallowed == ("DUPLICATES",)
+    back = "INJECT SOURCE OFFSETS s VALUES ('0' = 40, '1' = 50)"
+    assert planned(world, "PAUSE SOURCE s", again, back, "RESUME SOURCE s").unallowed == ()
+    assert planned(world, *MOVE).unallowed == ("GAPS",)
+    pause, move, reset, inject, resume = MOVE
+    allowed = f"{move} ALLOW GAPS", reset, f"{inject} ALLOW GAPS"
+    assert planned(world, pause, *allowed, resume).unallowed == ()
+
+
+def test_several_sources_have_a_part_each() -> None:
+    world = moved_world()
+    world.run(create_source("t", "new"))
+    plan = planned(
+        world,
+        "PAUSE SOURCE s",
+        "PAUSE SOURCE t",
+        "INJECT SOURCE OFFSETS s VALUES ('0' = 15)",
+        "INJECT SOURCE OFFSETS t TO LATEST",
+        "RESUME SOURCE t",
+    )
+    assert plan.preview is not None
+    assert [part.title for part in plan.preview.parts] == ["source s", "source t"]
+    assert "note: source s is paused" in render_preview(plan.preview)
+    assert plan.operation is not None
+    assert set(plan.operation.objects) == {"s", "v", "t"}
+    assert any("unsafe: needs enable_unsafe_ops" in line for line in explain_lines(plan))
+
+
+def test_a_statement_that_does_not_fit_what_came_before_refuses_the_whole() -> None:
+    world = moved_world()
+    with pytest.raises(SqlError) as caught:
+        planned(world, "PAUSE SOURCE s", "INJECT SOURCE OFFSETS s TO EARLIEST", "RESUME SOURCE s",
+                "INJECT SOURCE OFFSETS s TO LATEST")  # fmt: skip
+    assert caught.value.code == "RW305"
+
+
+def test_what_is_not_of_a_block_is_refused() -> None:
+    world = moved_world()
+    for text in ("DROP SOURCE s", "UNDO OPERATION 2", "FLUSH", create_source("t", "new")):
+        with pytest.raises(SqlError) as caught:
+            planned(world, text)
+        assert caught.value.code == "RW331"
+
+
+def test_a_block_that_comes_to_nothing_commits_nothing() -> None:
+    world = moved_world()
+    plan = planned(world, "PAUSE SOURCE s", "RESUME SOURCE s")
+    assert plan.operation is None
+    assert plan.changes[0].change == "NOTHING"
+
+
+def outcome(world: CannedWorld, texts: list[str]) -> tuple[Plan | None, tuple[str, str] | None]:
+    """A block's plan, or the code and message of its refusal."""
+    try:
+        return commit(world, *texts), None
+    except SqlError as refused:
+        return None, (refused.code, refused.message)
+
+
+inside = statements.filter(lambda text: not text.startswith("UNDO"))
+
+
+@settings(max_examples=300)
+@given(st.lists(inside, min_size=1, max_size=8), st.integers(0, 3))
+def test_a_block_comes_to_what_its_statements_come_to_one_by_one(texts: list[str], produced: int) -> None:
+    def world_of() -> CannedWorld:
+        world = CannedWorld()
+        world.put_topic("a", (0, 3 + produced), (0, 3))
+        world.put_topic("b", (0, 3), (1, 5), life="second")
+        world.run(create_source("s", "a"), "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+        world.moved = {"a:0": 2, "a:1": 3}
+        world.read = {"a:0", "a:1"}
+        return world
+
+    whole, single = world_of(), world_of()
+    began = whole.snapshot
+    plan, refused = outcome(whole, texts)
+    if plan is None:
+        assert whole.snapshot is began
+        with pytest.raises(SqlError) as caught:
+            single.run(*texts)
+        assert (caught.value.code, caught.value.message) == refused
+        return
+    single.run(*texts)
+    assert seen(whole) == seen(single)
+    if plan.operation is not None:
+        before = seen(world_of())
+        whole.run(f"UNDO OPERATION {whole.snapshot.epoch}")
+        assert seen(whole) == before

@@ -1,0 +1,233 @@
+"""The owner's loop: what it tells, what it survives, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import Operation, ParameterRecord, PauseRecord, PutObject
+from rw_sql.runtime.control import owner as module
+from rw_sql.runtime.control.owner import APPLIED, NOT_YET_APPLIED, Owner
+from rw_sql.runtime.jobs.applied_epoch import Applied
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.runtime.controlled_jobs import WAIT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass
+class Sessions:
+    """A Spark that lives until a test says otherwise."""
+
+    jvm_pid: int = os.getpid()
+    lives: bool = True
+
+    def is_alive(self) -> bool:
+        return self.lives
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    warehouse = Warehouse.at(str(tmp_path / "warehouse"))
+    sessions = cast("Any", Sessions())
+    return Context(
+        warehouse=warehouse, metastore=Metastore.open(warehouse.uri), sessions=sessions, owner=f"test-{tmp_path.name}"
+    )
+
+
+@pytest.fixture
+def owner(context: Context) -> Iterator[Owner]:
+    owner = Owner(context)
+    yield owner
+    owner.stop()
+
+
+def commit(context: Context) -> int:
+    snapshot = context.metastore.snapshot()
+    record = ParameterRecord(id=snapshot.next_id, name=f"p{snapshot.next_id}", value="1")
+    operation = Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=record),), is_unsafe=True)
+    return context.metastore.commit(operation, based_on=snapshot).epoch
+
+
+def test_it_says_why_it_ended_and_gives_the_lease_back(context: Context, owner: Owner) -> None:
+    owner.start()
+    assert owner.is_owner
+    assert owner.why_ended is None
+    cast("Sessions", context.sessions).lives = False
+    wait_until(lambda: owner.why_ended == "Spark has ended", "it has ended")
+    lease = context.metastore.runtime.lease()
+    assert lease is not None
+    assert lease.is_released
+    assert not owner.is_owner
+
+
+def test_what_cannot_be_swept_holds_up_nobody(context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(module, "sweep", fail)
+    owner.start()
+    for _ in range(2):
+        assert owner.wait_applied(commit(context), WAIT_SECONDS)
+    assert owner.why_ended is None
+
+
+def test_others_are_told_of_their_epochs_at_once_and_of_ours_later(
+    context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> int:
+        lease = context.metastore.runtime.lease()
+        assert lease is not None
+        return lease.applied_epoch
+
+    monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
+    owner.start()
+    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    ours = commit(context)
+    assert owner.wait_applied(ours, WAIT_SECONDS)
+    wait_until(lambda: owner._untold_since is not None, "it puts it off")
+    assert told() == 0
+    other = Context(
+        warehouse=context.warehouse,
+        metastore=Metastore.open(context.warehouse.uri),
+        sessions=context.sessions,
+        owner="other",
+    )
+    theirs = commit(other)
+    wait_until(lambda: told() == theirs, "another process is told")
+    commit(context)
+    wait_until(lambda: owner._untold_since is not None, "it puts it off again")
+    monkeypatch.setattr(module, "_TELL_SECONDS", 0.0)
+    wait_until(lambda: told() == theirs + 1, "it is told in the end")
+
+
+def test_a_pause_of_ours_is_told_at_once(context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
+    owner.start()
+    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    snapshot = context.metastore.snapshot()
+    pause = PutObject(record=PauseRecord(id=snapshot.next_id, name="all", source_id=None))
+    operation = Operation(kind="PAUSE", statement="", objects=(), changes=(pause,))
+    epoch = context.metastore.commit(operation, based_on=snapshot).epoch
+    wait_until(lambda: owner._told_epoch == epoch, "another process may move what stands still")
+
+
+def test_what_is_left_to_tell_is_told_when_it_ends(
+    context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[int] = []
+    monkeypatch.setattr(module, "_TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "sweep", lambda _, epoch: swept.append(epoch))
+    owner.start()
+    wait_until(lambda: owner._told_epoch == 0, "what was there when it began is told")
+    epoch = commit(context)
+    assert owner.wait_applied(epoch, WAIT_SECONDS)
+    owner.stop()
+    lease = context.metastore.runtime.lease()
+    assert lease is not None
+    assert (lease.applied_epoch, lease.is_released, swept[-1]) == (epoch, True, epoch)
+
+
+def test_the_outcome_of_who_did_not_wait_is_completed(context: Context, owner: Owner) -> None:
+    late, done = commit(context), commit(context)
+    context.metastore.record_outcome(late, NOT_YET_APPLIED, 5)
+    context.metastore.record_outcome(done, "failed: of its own", 5)
+    owner.start()
+    wait_until(
+        lambda: [record.outcome for record in context.metastore.operations()] == ["failed: of its own", APPLIED],
+        "the outcome is applied",
+    )
+
+
+def test_a_source_that_cannot_be_looked_after_is_told_once(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner.start()
+    with caplog.at_level(logging.WARNING):
+        for problem in ("no route", "no route", "refused"):
+            monkeypatch.setattr(owner, "_look_after", partial(_fail, problem))
+            assert owner._discovering.acquire(blocking=False)
+            owner._discover_one(1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "source 1 could not be looked after: RuntimeError: no route",
+        "source 1 could not be looked after: RuntimeError: refused",
+    ]
+
+
+def _fail(text: str, _source_id: int) -> None:
+    raise RuntimeError(text)
+
+
+class ObjectStore(Warehouse):
+    """A folder that is treated as an object store."""
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+
+def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
+    stopped: list[bool] = []
+    monkeypatch.setattr(module.Reconciler, "stop_all", lambda _, *, is_owner: stopped.append(is_owner))
+    contexts = [
+        replace(
+            context,
+            warehouse=ObjectStore(context.warehouse.uri),
+            metastore=Metastore.open(context.warehouse.uri),
+            owner=name,
+            owning=threading.Event(),
+            applied=Applied(),
+        )
+        for name in ("first", "second")
+    ]
+    first, second = (Owner(each) for each in contexts)
+    first.start()
+    assert contexts[0].owning.is_set()
+    # No heartbeat for half a minute: a pause for garbage, or eight busy processes beside it.
+    with first._lease_lock:
+        facts = context.metastore.runtime
+        lease = facts.lease()
+        assert lease is not None
+        at = now_ms() - 30_000
+        assert facts.renew_lease(replace(lease, heartbeat_ms=at, expires_ms=at + 15_000))
+        assert contexts[0].has_owner()
+        second.start()
+        wait_until(lambda: second.is_owner, "another process takes the lease")
+    wait_until(lambda: not first.is_owner, "the first finds out")
+    assert stopped == [False]
+    assert not contexts[0].owning.is_set()
+    assert contexts[0].has_owner()
+    # It stands by: a statement of its own waits for the other, and when that ends it goes on.
+    assert first.why_ended is None
+    second.stop()
+    wait_until(lambda: first.is_owner, "the first runs the jobs again")
+    first.stop()
+    assert not any(each.owning.is_set() for each in contexts)
+
+
+def test_the_outcome_of_who_was_killed_before_it_said_so_is_completed(context: Context, owner: Owner) -> None:
+    epoch = commit(context)
+    snapshot = context.metastore.snapshot()
+    safe = Operation(
+        kind="SAFE", statement="", objects=(), changes=(PutObject(record=ParameterRecord(id=9, name="q", value="1")),)
+    )
+    context.metastore.commit(safe, based_on=snapshot)
+    foreign = Operation(kind="INJECT CHECKPOINT OFFSETS", statement="", objects=(), changes=(), is_unsafe=True)
+    context.metastore.commit(foreign, based_on=context.metastore.snapshot())
+    owner.start()
+    wait_until(lambda: context.metastore.operations()[-1].outcome == APPLIED, "the outcome is applied")
+    # For a safe one no job had to change, and a foreign checkpoint is not this owner's.
+    assert [record.outcome for record in context.metastore.operations()] == [None, None, APPLIED]
+    assert context.metastore.operations()[-1].epoch == epoch

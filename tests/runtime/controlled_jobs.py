@@ -1,0 +1,119 @@
+"""Jobs that a test stops, fails and holds up at will, in a reconciler on a real metastore."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject
+from rw_sql.runtime.control import reconciler as module
+from rw_sql.runtime.control.reconciler import Reconciler
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
+from tests.support.waits import wait_until as wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    from rw_sql.metastore.facts import JobStatus
+    from rw_sql.metastore.records import Change
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.ingest.job import Ingest
+    from rw_sql.runtime.ingest.warm_start import Prepared
+    from rw_sql.runtime.support.failures import Failure
+
+
+@dataclass(slots=True)
+class FakeJob:
+    """A job without a query. ``problem`` is what it says of itself; ``may_stop`` holds up its stop."""
+
+    spec: JobSpec
+    run: int = 1
+    problem: Failure | None = None
+    stop_error: Exception | None = None
+    is_stopped: bool = False
+    is_unproven: bool = False
+    may_stop: threading.Event = field(default_factory=threading.Event)
+    is_stopping: threading.Event = field(default_factory=threading.Event)
+
+    def failure(self) -> Failure | None:
+        return self.problem
+
+    def stop(self) -> None:
+        self.is_stopping.set()
+        assert self.may_stop.wait(WAIT_SECONDS)
+        self.is_stopped = True
+        if self.stop_error is not None:
+            raise self.stop_error
+
+
+class Jobs:
+    """A reconciler whose jobs are fakes: ``start_error`` is raised at each start of a job while it is set."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        warehouse = Warehouse.at(str(folder))
+        self.metastore = Metastore.open(warehouse.uri)
+        self.context = Context(
+            warehouse=warehouse, metastore=self.metastore, sessions=cast("Any", None), owner="a test"
+        )
+        self.reconciler = Reconciler(self.context)
+        self.start_error: dict[str, Exception] = {}
+        self.starts: list[JobSpec] = []
+        self.followed: list[Ingest | None] = []
+        self.prepared: list[Prepared | None] = []
+        self.jobs: dict[str, FakeJob] = {}
+        monkeypatch.setattr(module, "_start", self._start)
+
+    def _start(self, _: Context, spec: JobSpec, before: Ingest | None, prepared: Prepared | None) -> FakeJob:
+        self.starts.append(spec)
+        self.followed.append(before)
+        self.prepared.append(prepared)
+        error = self.start_error.get(spec.job)
+        if error is not None:
+            raise error
+        job = self.jobs[spec.job] = FakeJob(spec=spec, run=len(self.starts))
+        job.may_stop.set()
+        return job
+
+    def commit(self, *changes: Change) -> int:
+        """Commits changes; the epoch."""
+        snapshot = self.metastore.snapshot()
+        operation = Operation(kind="TEST", statement="", objects=(), changes=changes)
+        return self.metastore.commit(operation, based_on=snapshot).epoch
+
+    def put_view(self, name: str) -> MaterializedViewRecord:
+        """A new view that reads nothing."""
+        record = MaterializedViewRecord(
+            id=self.metastore.snapshot().next_id, name=name, definition="", query="SELECT 1", schema="", inputs=()
+        )
+        self.commit(PutObject(record=record))
+        return record
+
+    def change(self, record: MaterializedViewRecord) -> MaterializedViewRecord:
+        """Commits another definition of a view, for which its job restarts."""
+        changed = replace(record, query=f"{record.query} + 1")
+        self.commit(PutObject(record=changed))
+        return changed
+
+    def drop(self, record: MaterializedViewRecord) -> int:
+        """Drops a view; the epoch."""
+        return self.commit(DropObject(id=record.id))
+
+    def status(self, job: str) -> JobStatus | None:
+        """What the reconciler reported of a job last."""
+        return self.metastore.runtime.job_statuses().get(job)
+
+    def reach(self, is_met: Callable[[], bool], what: str) -> None:
+        """Lets the reconciler go round until something holds."""
+
+        def turn() -> bool:
+            self.reconciler.reconcile()
+            return is_met()
+
+        wait_until(turn, what)

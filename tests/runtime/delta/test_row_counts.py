@@ -1,0 +1,111 @@
+"""How many rows a batch should have, as its offsets and its input tell, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from rw_sql.connectors.registry import connector
+from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.row_counts import ANY, MISCOUNT, RowCount, at_most, exactly, expected_of
+from rw_sql.runtime.delta.row_counts import MiscountError as Miscount
+from rw_sql.runtime.positions.planned_rows import Planned, planned_rows
+from rw_sql.runtime.spark.shared_folder import is_on_one_machine
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.runtime.delta.test_counts import SCHEMA
+from tests.runtime.positions.test_progress import offset, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEN = {"t:0": (5, 11), "t:1": (0, 4), "t:2": (9, 9)}
+
+
+def said(count: RowCount, *, kind: str, is_row_by_row: bool = True) -> str:
+    """Why a batch of ten offsets is refused; empty where it is not."""
+    try:
+        expected_of(connector(kind), TEN, is_row_by_row=is_row_by_row).require(count)
+    except Miscount as error:
+        return error.reason
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "is_refused"),
+    [
+        ("datagen", RowCount(written=10), False),
+        ("datagen", RowCount(written=9), True),
+        ("datagen", RowCount(written=11), True),
+        ("kafka", RowCount(written=10, read=10), False),
+        ("kafka", RowCount(written=3), False),  # compacted, or the ends of transactions
+        ("kafka", RowCount(written=11, read=11), True),  # read twice
+        ("kafka", RowCount(written=9, read=10), True),  # lost on the way
+        ("posix_fs", RowCount(written=1_000), False),  # its offsets count bytes
+        ("delta", RowCount(written=1_000), False),  # its offsets count commits
+    ],
+)
+def test_rows_and_offsets_are_compared_as_far_as_the_connector_tells(
+    kind: str, count: RowCount, is_refused: bool
+) -> None:
+    found = said(count, kind=kind)
+    assert bool(found) == is_refused
+    assert not found or (found.startswith(MISCOUNT) and "nothing of the batch is committed" in found)
+
+
+def test_both_numbers_are_told() -> None:
+    assert "9 rows are to be written where the stretch of 10 offsets has at least 10" in said(
+        RowCount(written=9), kind="datagen"
+    )
+    assert "10 rows were read and 9 are to be written" in said(RowCount(written=9, read=10), kind="kafka")
+
+
+def test_of_records_that_tell_changes_those_that_are_read_count() -> None:
+    assert said(RowCount(written=25, read=10), kind="kafka", is_row_by_row=False) == ""
+    assert "11 rows were read" in said(RowCount(written=0, read=11), kind="kafka", is_row_by_row=False)
+    assert said(RowCount(written=25), kind="kafka", is_row_by_row=False) == ""
+
+
+def test_a_query_may_leave_rows_out_and_not_make_more() -> None:
+    ten = expected_of(connector("datagen"), TEN, is_row_by_row=True)
+    at_most(ten).require(RowCount(written=0, read=10))
+    with pytest.raises(Miscount):
+        at_most(ten).require(RowCount(written=11))
+    assert at_most(expected_of(connector("kafka"), TEN, is_row_by_row=False)) == ANY
+
+
+def test_rows_that_were_counted_come_as_they_were() -> None:
+    exactly(3).require(RowCount(written=3))
+    for rows in (2, 4):
+        with pytest.raises(Miscount):
+            exactly(3).require(RowCount(written=rows))
+
+
+def test_what_an_input_committed_is_what_a_batch_reads(tmp_path: Path) -> None:
+    warehouse, path = Warehouse.at(str(tmp_path)), str(tmp_path / "log")
+    output = JobOutput.open(warehouse, path, SCHEMA, job="ingest-1", run=1, epoch=1)
+    schema = pa.schema([("id", pa.int32()), (ERROR, pa.string())])
+    begin = output.table.version() + 1
+    for batch in range(2):
+        rows = pa.Table.from_pydict({"id": [1, None, 3], ERROR: [None, "not JSON", None]}, schema)
+        output.append_rows(rows, batch, {})
+    checkpoint = tmp_path / "checkpoint"
+    for batch, at in enumerate((offset("t", begin), offset("t", begin + 2), offset("t", begin + 2, index=1))):
+        write(checkpoint, batch, at)
+
+    def planned(batch: int, *, is_log: bool, is_all_read: bool = True) -> Planned:
+        return planned_rows(warehouse, path, str(checkpoint), batch, is_log=is_log, is_all_read=is_all_read)
+
+    assert planned(0, is_log=True) == Planned()
+    assert planned(1, is_log=True) == Planned(most=6, exact=4)
+    assert planned(1, is_log=False) == Planned(most=6, exact=6)
+    assert planned(1, is_log=True, is_all_read=False) == Planned(most=6)
+
+
+def test_a_local_master_has_no_executors_elsewhere() -> None:
+    assert [is_on_one_machine(master) for master in ("local", "local[*]", "local[2,3]")] == [True] * 3
+    assert [
+        is_on_one_machine(master) for master in ("spark://h:7077", "yarn", "k8s://h", "local-cluster[2,1,1024]")
+    ] == ([False] * 4)

@@ -1,0 +1,119 @@
+"""What FLUSH says of a source, and whom it waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.runtime.observe.flush import Patience, _of_what_came, read_to
+from tests.runtime.control.test_blocks import Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_source_is_read_to_its_ends_or_has_none() -> None:
+    assert read_to({"t:1": 4, "t:0": 3}) == "read to t:0=3, t:1=4"
+    assert read_to({f"t:{number}": 1 for number in range(9)}).endswith("t:7=1 …")
+    assert read_to({}) == "its rows are made as they are read: there is no end to read to"
+
+
+def test_a_job_is_passed_over_once_it_has_been_stalled_for_a_while() -> None:
+    stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
+    assert not Patience().is_over(stalled, 3_000)
+    assert Patience().is_over(stalled, 6_000)
+    running = JobStatus(job="mv-1", object_id=1, state="RUNNING", updated_ms=1_000)
+    assert not Patience().is_over(running, 60_000)
+
+
+def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
+    patience = Patience()
+    stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
+    assert not patience.is_over(stalled, 1_100)
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=2_000), 2_900)
+    assert not patience.is_over(replace(stalled, updated_ms=3_000), 3_100)
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=5_000), 6_500)
+    assert patience.is_over(replace(stalled, updated_ms=7_000), 7_100)
+    # A batch that takes its time to fail.
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=8_000), 20_000)
+    assert patience.is_over(replace(stalled, updated_ms=21_000), 21_100)
+    assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=22_000), 52_000)
+    assert not patience.is_over(replace(stalled, updated_ms=53_000), 53_100)
+
+
+def test_what_waits_for_another_has_not_stalled() -> None:
+    patience = Patience()
+    waiting = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="WAITING for a", updated_ms=1_000)
+    assert not patience.is_over(waiting, 20_000)
+    assert not patience.is_over(replace(waiting, state="RUNNING", updated_ms=20_500), 20_600)
+    assert not patience.is_over(replace(waiting, reason="no disk", updated_ms=21_000), 21_100)
+
+
+def flushing(folder: Path, timeout: str) -> Session:
+    """A session over a source with 20 records, whose reader never starts."""
+    session = Session(folder)
+    session.run(
+        "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20')",
+        f"SET statement_timeout = '{timeout}'",
+    )
+    session.give_a_reader()
+    session.pretend_to_own()
+    return session
+
+
+def test_flush_gives_up_when_nothing_moves_and_says_what_is_missing(tmp_path: Path) -> None:
+    session = flushing(tmp_path, "200ms")
+    (source,) = session.metastore.snapshot().all("source")
+    running = JobStatus(job=f"ingest-{source.id}", object_id=source.id, state="RUNNING", run=1, updated_ms=1)
+    session.metastore.runtime.write_job_status([running])
+    error = session.refused("FLUSH")
+    assert (error.code, error.message) == (
+        "RW406",
+        'FLUSH gave up: nothing moved for 0.2 s: source "s" is 20 records behind (RUNNING)',
+    )
+    assert error.hint == "wait longer: SET statement_timeout = '1s'; FLUSH; SHOW JOBS tells what each job does"
+
+
+def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> None:
+    session, stop = flushing(tmp_path, "1s"), threading.Event()
+    (source,) = session.metastore.snapshot().all("source")
+    beats = 6
+
+    def get_on() -> None:
+        for beat in range(beats):
+            status = JobStatus(job=f"ingest-{source.id}", object_id=source.id, state="RUNNING", run=1, updated_ms=beat)
+            session.metastore.runtime.write_job_status([status])
+            stop.wait(0.5)
+
+    work = threading.Thread(target=get_on, daemon=True)
+    began = time.monotonic()
+    work.start()
+    error = session.refused("FLUSH")
+    assert time.monotonic() - began > beats * 0.5
+    assert 'nothing moved for 1 s (source "s" moved last): source "s" is 20 records behind' in error.message
+    work.join()
+
+
+def test_what_reads_a_stalled_job_has_all_but_what_that_lacks() -> None:
+    def view(id_: int, name: str, *inputs: int) -> MaterializedViewRecord:
+        return MaterializedViewRecord(id=id_, name=name, definition="", query="", schema="", inputs=inputs)
+
+    behind = {1: "s"}
+    flushed = ObjectChange(object="", change="FLUSHED")
+    told = [
+        _of_what_came(view(3, "a", 1), flushed, behind),
+        _of_what_came(view(4, "b", 2), replace(flushed, change="NOTICE", detail="stalled, not waited for: x"), behind),
+        _of_what_came(view(5, "c", 3, 4), flushed, behind),
+        _of_what_came(view(6, "d", 2), flushed, behind),
+    ]
+    assert [answer.detail for answer in told] == [
+        "but for what s lacks",
+        "stalled, not waited for: x",
+        "but for what s, b lacks",
+        "",
+    ]

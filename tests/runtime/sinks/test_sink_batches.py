@@ -1,0 +1,85 @@
+"""What a sink's query gives, in the order and with the operations that its writer takes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rw_sql.connectors.sink import OP
+from rw_sql.runtime.sinks.batches import arranged
+from tests.support.sink_batches import shape
+
+FEED = pa.schema(
+    [("id", pa.int32()), ("word", pa.string()), ("_change_type", pa.string()), ("_commit_version", pa.int64())]
+)
+CHANGES = [
+    (2, "c", "update_postimage", 5),
+    (1, "b", "delete", 6),
+    (1, "b", "update_postimage", 5),
+    (1, "a", "update_preimage", 5),
+    (2, "b", "update_preimage", 5),
+    (1, "a", "insert", 4),
+]
+
+
+def told(rows: pa.Table) -> list[tuple[int, str, str]]:
+    return [(row["id"], row["word"], row[OP]) for row in rows.to_pylist()]
+
+
+def feed() -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(FEED.names, row, strict=True)) for row in CHANGES], FEED)
+
+
+def test_a_change_feed_in_the_order_of_its_commits() -> None:
+    assert told(arranged(feed(), shape("upsert", "id"))) == [
+        (1, "a", "insert"),
+        (2, "c", "update"),
+        (1, "b", "update"),
+        (1, "b", "delete"),
+    ]
+
+
+def test_what_was_there_comes_before_what_is_for_debezium_alone() -> None:
+    assert told(arranged(feed(), shape("debezium", "id"))) == [
+        (1, "a", "insert"),
+        (1, "a", "update_before"),
+        (2, "b", "update_before"),
+        (2, "c", "update"),
+        (1, "b", "update"),
+        (1, "b", "delete"),
+    ]
+
+
+def test_rows_by_force_leave_deletions_out() -> None:
+    assert told(arranged(feed(), shape())) == [(1, "a", "insert"), (2, "c", "update"), (1, "b", "update")]
+
+
+def test_a_log_in_the_order_in_which_it_was_read() -> None:
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2, 3, 4], pa.int32()),
+            "word": ["d", "c", "b", "a"],
+            "_rw_run": [2, 1, 1, 1],
+            "_rw_split": ["t:0", "t:1", "t:0", "t:0"],
+            "_rw_offset": [0, 0, 10, 9],
+        }
+    )
+    assert [row[0] for row in told(arranged(rows, shape()))] == [4, 3, 2, 1]
+
+
+def test_batches_of_a_log_come_one_after_the_other() -> None:
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2, 3, 4], pa.int32()),
+            "word": ["d", "c", "b", "a"],
+            "_rw_run": [1, 1, 1, 1],
+            "_rw_batch": [2, 1, 1, None],
+            "_rw_split": ["t:0", "t:1", "t:0", "t:1"],
+            "_rw_offset": [2, 1, 1, 0],
+        }
+    )
+    assert [row[0] for row in told(arranged(rows, shape()))] == [4, 3, 2, 1]
+
+
+def test_other_rows_as_they_come() -> None:
+    rows = pa.table({"word": ["b", "a"], "id": pa.array([2, 1], pa.int32())})
+    assert told(arranged(rows, shape("upsert", "id"))) == [(2, "b", "insert"), (1, "a", "insert")]

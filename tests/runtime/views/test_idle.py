@@ -1,0 +1,128 @@
+"""Views whose sources are paused rest: which do, what wakes them, and what is said of them meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PauseRecord, PutObject, SourceRecord
+from rw_sql.model.backfill_ranges import History, SplitHistory
+from rw_sql.runtime.control import reconciler as module
+from tests.runtime.controlled_jobs import Jobs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE, VIEW, UPPER, PAUSE = 1, 2, 3, 4
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """A source that runs, a view of it and a view of that; who rests does so at once."""
+    monkeypatch.setattr(module, "REST_AFTER_SECONDS", 0.05)
+    made = Jobs(tmp_path / "warehouse", monkeypatch)
+    definition = "CREATE SOURCE s (id INT) WITH (connector = 'datagen')"
+    source = SourceRecord(id=SOURCE, name="s", definition=definition, connector="datagen", options=(), is_shared=True)
+    made.commit(PutObject(record=source))
+    for id_, name, reads in ((VIEW, "v", SOURCE), (UPPER, "w", VIEW)):
+        made.commit(PutObject(record=_view(id_, name, reads)))
+    made.reach(lambda: set(made.jobs) == {"ingest-1", "mv-2", "mv-3"}, "all run")
+    return made
+
+
+def _view(id_: int, name: str, reads: int) -> MaterializedViewRecord:
+    schema = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
+    return MaterializedViewRecord(
+        id=id_, name=name, definition="", query=f"SELECT id FROM {reads}", schema=schema, inputs=(reads,)
+    )
+
+
+def pause(jobs: Jobs) -> int:
+    return jobs.commit(PutObject(record=PauseRecord(id=PAUSE, name="s", source_id=SOURCE)))
+
+
+def state_of(jobs: Jobs, job: str) -> str | None:
+    status = jobs.status(job)
+    return None if status is None else status.state
+
+
+def reach_rest(jobs: Jobs, *names: str) -> None:
+    jobs.reach(lambda: all(jobs.jobs[name].is_stopped for name in names), f"{names} rest")
+
+
+def test_views_of_a_source_that_runs_do_not_rest(jobs: Jobs) -> None:
+    for _ in range(20):
+        jobs.reconciler.reconcile()
+    assert not jobs.jobs["mv-2"].is_stopped
+    assert not jobs.jobs["mv-3"].is_stopped
+
+
+def test_a_view_rests_when_its_source_is_paused_then_the_view_of_it_and_both_count_as_running(jobs: Jobs) -> None:
+    epoch = pause(jobs)
+    reach_rest(jobs, "ingest-1", "mv-2", "mv-3")
+    jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the pause is applied")
+    assert [state_of(jobs, job) for job in ("mv-2", "mv-3")] == ["RUNNING", "RUNNING"]
+    assert len(jobs.starts) == 3
+
+
+def test_both_begin_when_the_source_does(jobs: Jobs) -> None:
+    pause(jobs)
+    reach_rest(jobs, "mv-2", "mv-3")
+    epoch = jobs.commit(DropObject(id=PAUSE))
+    jobs.reach(lambda: len(jobs.starts) == 6, "all were started again")
+    jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the resumption is applied")
+    assert not any(jobs.jobs[name].is_stopped for name in ("ingest-1", "mv-2", "mv-3"))
+
+
+def test_what_is_committed_to_an_input_wakes_a_view(jobs: Jobs) -> None:
+    pause(jobs)
+    reach_rest(jobs, "mv-2")
+    write_deltalake(jobs.context.warehouse.data(SOURCE, 1), pa.table({"id": [1]}))
+    jobs.reach(lambda: [spec.job for spec in jobs.starts].count("mv-2") == 2, "it was started again")
+
+
+def test_a_view_with_rows_to_read_does_not_rest(jobs: Jobs) -> None:
+    log = jobs.context.warehouse.data(SOURCE, 1)
+    write_deltalake(log, pa.table({"id": [1]}))
+    assert DeltaTable(log).version() == 0
+    pause(jobs)
+    reach_rest(jobs, "ingest-1")
+    for _ in range(20):
+        jobs.reconciler.reconcile()
+        jobs.reconciler.wait_changed(0.01)
+    assert not jobs.jobs["mv-2"].is_stopped
+    assert not jobs.jobs["mv-3"].is_stopped
+
+
+def test_a_view_that_still_reads_its_history_does_not_rest(jobs: Jobs) -> None:
+    before = SplitHistory(split="s-0", start=0, end=1000, since=1)
+    history = History(source_id=SOURCE, log_version=0, splits=(before,)).to_text()
+    jobs.commit(PutObject(record=replace(_view(UPPER, "w", SOURCE), histories=(history,))))
+    pause(jobs)
+    reach_rest(jobs, "mv-2")
+    for _ in range(20):
+        jobs.reconciler.reconcile()
+        jobs.reconciler.wait_changed(0.01)
+    assert not jobs.jobs["mv-3"].is_stopped
+
+
+def test_a_view_that_rests_is_dropped(jobs: Jobs) -> None:
+    pause(jobs)
+    reach_rest(jobs, "mv-2", "mv-3")
+    epoch = jobs.commit(DropObject(id=UPPER))
+    jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the drop is applied")
+    assert state_of(jobs, "mv-3") == "STOPPED"
+    assert len(jobs.starts) == 3
+
+
+def test_a_view_that_rests_is_started_as_a_statement_wants_it_now(jobs: Jobs) -> None:
+    pause(jobs)
+    reach_rest(jobs, "mv-2", "mv-3")
+    changed = _view(UPPER, "w", VIEW)
+    jobs.change(changed)
+    jobs.reach(lambda: len(jobs.starts) == 4, "it was started anew")
+    assert jobs.starts[-1].job == "mv-3"

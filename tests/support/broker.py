@@ -1,0 +1,46 @@
+"""Fixtures of a real Kafka broker, one for the whole session.
+
+Take them in by ``pytest_plugins = ["tests.support.broker"]``.
+
+Tests share the broker, never a topic: :func:`topic_name` gives each a name of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.kafka_broker import BrokerInfo, start_broker, stop_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerInfo]:
+    """A broker on a free port with its data in a temporary folder. Compacted topics are cleaned at once."""
+    yield from _running(tmp_path_factory, "broker", {"log.cleaner.backoff.ms": "200"})
+
+
+@pytest.fixture(scope="session")
+def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerInfo]:
+    """Another cluster, to move to."""
+    yield from _running(tmp_path_factory, "second_broker")
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A topic's name that no other test has."""
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "_", request.node.name)[:60]
+    return f"{readable}.{uuid.uuid4().hex[:8]}"
+
+
+def _running(
+    tmp_path_factory: pytest.TempPathFactory, name: str, extra: Mapping[str, str] | None = None
+) -> Iterator[BrokerInfo]:
+    folder = tmp_path_factory.mktemp(name)
+    yield start_broker(folder, port=0, extra=extra or {})
+    stop_broker(folder)

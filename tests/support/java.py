@@ -1,0 +1,24 @@
+"""How the JVMs of the tests are started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# A test's JVM lives for a minute or two: the optimizing compiler costs it more than it gains, half of its CPU time in
+# all; a worker's JVM, which lives for twenty, gains nothing by it either. The other compiler alone gets 48 MB for its
+# code, which a worker's JVM fills in minutes; then nothing is compiled any more, and all takes five times as long. Room
+# for young objects and for classes from the start, since both grow by collections: every Spark makes five full ones for
+# its classes alone before its first statement.
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xmn256m -XX:MetaspaceSize=256m "
+    "-Djdk.lang.Process.launchMechanism=VFORK"
+)
+
+CLASSES = str(Path(sys.prefix) / ".spark-classes.jsa")
+"""Spark's classes as ``tests.support.jars`` kept them."""
+
+
+def java_options() -> str:
+    """The options of a Spark JVM, with the kept classes where they are there."""
+    return f"{JAVA_OPTIONS} -XX:SharedArchiveFile={CLASSES}" if Path(CLASSES).exists() else JAVA_OPTIONS

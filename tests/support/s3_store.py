@@ -1,0 +1,213 @@
+"""A server that speaks S3, in a process of its own, and what Spark, delta-rs and fsspec need to keep a warehouse in it.
+
+``pytest --warehouse s3`` (or ``RW_SQL_TEST_WAREHOUSE=s3``) runs the tests that use the fixture ``session`` with their
+warehouse in such a store. The server notes each request; a test reads from that what was asked for, and whether each
+commit was a conditional write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+import s3fs
+
+from rw_sql.session.attach import DELTA_PACKAGE
+from tests.support.waits import LAST_RESORT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+BUCKET = "warehouses"
+ACCESS_KEY, SECRET_KEY, REGION = "tests", "tests-secret", "us-east-1"
+
+_SDK = "2.57.8"
+PACKAGES = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    *(f"software.amazon.awssdk:{module}:{_SDK}" for module in ("s3", "s3-transfer-manager", "sts", "apache-client")),
+)
+"""Hadoop's S3A file system, and of the AWS SDK what it uses: the SDK's bundle of all services has 680 MB."""
+
+S3_JARS = {
+    "spark.jars.packages": ",".join((DELTA_PACKAGE, *PACKAGES)),
+    "spark.jars.excludes": "software.amazon.awssdk:bundle",
+}
+"""What a Spark session is made with to have them."""
+
+_FILES = ("requests.jsonl", "gate", "waiting")
+_COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request: method, path with query, and its If-None-Match header."""
+
+    method: str
+    path: str
+    if_none_match: str
+    status: int
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it writes a version of a Delta table."""
+        return self.method == "PUT" and _COMMIT.search(self.path) is not None
+
+
+class S3Store:
+    """A running server with an empty bucket. It ends with this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._requests, self._gate, self._waiting = (folder / name for name in _FILES)
+        self._requests.touch()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.s3_store", str(folder)],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(folder / "server.log").open("wb"),
+        )
+        assert self._process.stdout is not None
+        self.endpoint = self._process.stdout.readline().decode().strip()
+        assert self.endpoint, (folder / "server.log").read_text()
+        self.client: Any = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+        self.client.create_bucket(Bucket=BUCKET)
+
+    def warehouse(self) -> str:
+        """The URI of a warehouse that does not exist yet."""
+        return f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}"
+
+    def environment(self) -> Mapping[str, str]:
+        """What delta-rs, fsspec and Spark's keys are taken from."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+        }
+
+    @contextmanager
+    def reached_by_the_environment(self) -> Iterator[None]:
+        """This process, and those that it starts, reach the store by their environment.
+
+        fsspec keeps one client for all equal arguments, and the endpoint is none of them: without forgetting it, a
+        process that knew another store goes on reading that one.
+        """
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environment().items():
+                patch.setenv(name, value)
+            s3fs.S3FileSystem.clear_instance_cache()
+            yield
+        s3fs.S3FileSystem.clear_instance_cache()
+
+    def spark_settings(self) -> Mapping[str, str]:
+        """What a Spark session needs to read and write ``s3://``."""
+        return {
+            **S3_JARS,
+            "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+            "spark.hadoop.fs.s3a.endpoint": self.endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": REGION,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        }
+
+    @contextmanager
+    def holding(self, path: str) -> Iterator[Callable[[], bool]]:
+        """Keeps the first write to a path that fits a pattern waiting until the end; gives whether it waits."""
+        self._gate.write_text(path)
+        try:
+            yield self._waiting.exists
+        finally:
+            self._gate.unlink()
+            self._waiting.unlink(missing_ok=True)
+
+    def requests(self) -> list[Request]:
+        """All requests so far."""
+        return [Request(**json.loads(line)) for line in self._requests.read_text().splitlines()]
+
+    def stop(self) -> None:
+        """Ends the server."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(LAST_RESORT_SECONDS)
+
+
+def unconditional_commits(requests: Iterable[Request]) -> list[str]:
+    """The commits that would have taken the place of one that is there, but for tables that one query writes alone."""
+    return [
+        request.path
+        for request in requests
+        if request.is_commit and request.if_none_match != "*" and "/written/" not in request.path
+    ]
+
+
+def main(folder: str) -> None:
+    """Serves until standard input ends."""
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    inner = DomainDispatcherApplication(create_backend_app)
+    requests, gate, waiting = (Path(folder, name) for name in _FILES)
+    out = requests.open("a", encoding="utf-8", buffering=1)
+    # A store decides one conditional write after the other; moto looks first and writes then.
+    writing = threading.Lock()
+
+    def is_held(path: str) -> bool:
+        try:
+            return re.search(gate.read_text(), path) is not None
+        except FileNotFoundError:
+            return False
+
+    def application(environ: dict[str, Any], start_response: Any) -> Any:
+        answered: list[str] = []
+
+        def start(status: str, headers: Any, exc_info: Any = None) -> Any:
+            answered.append(status)
+            return start_response(status, headers, exc_info)
+
+        if environ["REQUEST_METHOD"] == "PUT" and is_held(environ["PATH_INFO"]) and not waiting.exists():
+            waiting.touch()
+            while is_held(environ["PATH_INFO"]):
+                time.sleep(0.02)
+        if environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE"):
+            with writing:
+                body = inner(environ, start)
+        else:
+            body = inner(environ, start)
+        query = environ.get("QUERY_STRING", "")
+        told = {
+            "method": environ["REQUEST_METHOD"],
+            "path": environ["PATH_INFO"] + (f"?{query}" if query else ""),
+            "if_none_match": environ.get("HTTP_IF_NONE_MATCH", ""),
+            "status": int(answered[0].partition(" ")[0]) if answered else 0,
+        }
+        out.write(json.dumps(told) + "\n")
+        return body
+
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    print(f"http://127.0.0.1:{server.port}", flush=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.buffer.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,38 @@
+"""The settings of the tests' Spark sessions."""
+
+from __future__ import annotations
+
+from tests.support.java import java_options
+
+SPARK_SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.pollingDelay": "100ms",
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": java_options(),
+}
+
+_NO_MADE_CODE = {
+    # Rows are computed as Spark does it where code cannot be made. To write the code of each projection anew for every
+    # task took a fifth of the JVMs' time, and to compile it some more, for a hundred rows. The demo, the notebooks, the
+    # benchmarks and the proofs that read a million rows run on made code, as users do.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+FEW_ROWS = {**SPARK_SETTINGS, **_NO_MADE_CODE}
+"""For sessions whose statements see some hundred rows each."""
+
+_MANY = 100_000
+
+
+def settings_for(rows: int) -> dict[str, str]:
+    """The settings of a session whose statements see so many rows."""
+    return FEW_ROWS if rows < _MANY else SPARK_SETTINGS
+
+
+def java_properties() -> str:
+    """What of it a JVM can be told before it starts: so it reaches the servers, shells and scripts that tests start."""
+    settings = {key: SPARK_SETTINGS[key] for key in ("spark.ui.enabled", "spark.sql.shuffle.partitions")}
+    return " ".join(f"-D{key}={value}" for key, value in {**settings, **_NO_MADE_CODE}.items())

@@ -1,0 +1,96 @@
+"""Errors that no statement on a healthy warehouse meets, and that every code has a fixture which shows it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql import errors
+from rw_sql.assets import list_assets, read_asset
+from rw_sql.errors import ErrorCode, SqlError
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.catalog import parse_catalog
+from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
+from rw_sql.session.java import check_java
+from tests.conftest import FIXTURES, rendered
+from tests.support.waits import LAST_RESORT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ERRORS = FIXTURES / "errors"
+_SHOWN = re.compile(r"^(?:\S+: )?(RW\d{3}): ", re.MULTILINE)
+_SHOWN_STATE = re.compile(r"^(?:\S+: )?(RW\d{3}): (?:.*\n)+?SQLSTATE: (\w{5})$", re.MULTILINE)
+
+
+def set_parameter(name: str) -> Operation:
+    change = PutObject(record=ParameterRecord(id=1, name=name, value="true"))
+    return Operation(kind="ALTER SYSTEM", statement="…", objects=(name,), changes=(change,))
+
+
+def test_a_metastore_of_a_newer_version(tmp_path: Path, recorded: Callable[[Path, str], None]) -> None:
+    shipped = [(name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql")]
+    own, newer = len(shipped), len(shipped) + 1
+    later = (f"{newer:04d}_later.sql", "ALTER TABLE rw_catalog.operations ADD COLUMNS (later STRING)")
+    Metastore.open(str(tmp_path), catalog=parse_catalog([*shipped, later]))
+    with pytest.raises(SqlError) as caught:
+        Metastore.open(str(tmp_path))
+    text = rendered(caught.value).replace(str(tmp_path), "${warehouse}")
+    text = text.replace(f"format {newer}", "format ${newer}").replace(f"up to {own}", "up to ${own}")
+    recorded(ERRORS / "metastore_is_newer.txt", text)
+
+
+def test_a_commit_on_a_catalog_that_has_moved_on(tmp_path: Path, recorded: Callable[[Path, str], None]) -> None:
+    metastore = Metastore.open(str(tmp_path))
+    old = metastore.snapshot()
+    metastore.commit(set_parameter("enable_unsafe_ops"), based_on=old)
+    with pytest.raises(SqlError) as caught:
+        Metastore.open(str(tmp_path)).commit(set_parameter("enable_unsafe_ops"), based_on=old)
+    recorded(ERRORS / "concurrent_change.txt", rendered(caught.value))
+
+
+def test_no_java(recorded: Callable[[Path, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(SqlError) as caught:
+        check_java()
+    recorded(ERRORS / "java_missing.txt", rendered(caught.value))
+
+
+def test_a_notebook_without_a_session(recorded: Callable[[Path, str], None]) -> None:
+    program = (
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "from rw_sql.errors import SqlError\n"
+        "from rw_sql.magics.cell import StatementMagic\n"
+        "try:\n"
+        "    StatementMagic(InteractiveShell.instance()).run('SHOW SOURCES')\n"
+        "except SqlError as error:\n"
+        "    print(error.render(), 'SQLSTATE: ' + error.sqlstate, sep='\\n')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=LAST_RESORT_SECONDS
+    )
+    recorded(ERRORS / "no_session.txt", done.stdout)
+
+
+def codes() -> dict[str, ErrorCode]:
+    """Every code but those of syntax, whose fixtures are the syntax's."""
+    found = [code for code in vars(errors).values() if isinstance(code, ErrorCode)]
+    assert len({code.code for code in found}) == len(found)
+    return {code.code: code for code in found if not code.code.startswith("RW1")}
+
+
+def test_every_code_is_shown_by_a_fixture_and_no_other() -> None:
+    shown = {code for path in ERRORS.rglob("*.txt") for code in _SHOWN.findall(path.read_text(encoding="utf-8"))}
+    assert {code for code in shown if not code.startswith("RW1")} == set(codes())
+
+
+def test_every_shown_sqlstate_is_that_of_its_code() -> None:
+    known = codes()
+    for path in ERRORS.rglob("*.txt"):
+        for code, state in _SHOWN_STATE.findall(path.read_text(encoding="utf-8")):
+            assert code not in known or known[code].sqlstate == state, path
