@@ -11,7 +11,7 @@ DOCS := $(VENV)/.docs
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-busy check format docs bench bench-quick proof clean
+.PHONY: help setup demo test test-unit test-room test-busy check format docs bench bench-quick proof clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,15 @@ $(JARS): $(READY)
 
 test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers, and PostgreSQL where it is installed
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+
+test-unit: setup ## the tests that need neither Spark nor a broker nor PostgreSQL
+	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres" --numprocesses $(TEST_WORKERS) \
+	    --dist loadgroup --no-loadscope-reorder
+
+# make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.
+test-room: setup $(JARS) ## the tests of one room: make test-room ROOM=runtime/views
+	@test -d "tests/$(ROOM)" -a -n "$(ROOM)" || { echo "make test-room ROOM=<a folder below tests/>"; exit 1; }
+	$(BIN)/python -m pytest tests/$(ROOM)
 
 # A sample of the crash and live tests, drawn by a seed, with busy processes beside them; make proof runs them all.
 BUSY_TESTS ?= 4

@@ -1,4 +1,7 @@
 """Checkpoints of Structured Streaming queries that were made without rw_sql: read, rewritten and put back.
 
 Files only, through fsspec: no Spark, no Java, no catalog.
+
+Imports: ``errors``. Imported by: ``plan``, ``runtime``, ``cli``.
+Begin with ``checkpoint``, then ``rewriting``.
 """

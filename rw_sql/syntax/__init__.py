@@ -3,6 +3,9 @@
 ``parse_script(text, file=None) -> tuple[Statement, ...]`` reads statements separated by ``;``;
 ``render(statement) -> str`` writes one back in canonical form. Errors are :class:`rw_sql.errors.SqlError`, each with
 its place in the text.
+
+Imports: ``assets``, ``errors``. Imported by: ``model`` and all above.
+Begin with ``routing`` (whose statement it is) and ``parsing/script.py``; the grammar is in ``grammar/``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 A recogniser and no parser: it builds no tree. It takes the union of RisingWave's (PostgreSQL's) and Spark's SQL, and is
 stricter than both where leniency would let slips pass: reserved words are no names, a join needs its condition.
+
+Imports: ``lexing``. Imported by: ``parsing``.
+Begin with ``queries``.
 """
 
 from __future__ import annotations

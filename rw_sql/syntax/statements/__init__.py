@@ -1,4 +1,8 @@
-"""Every statement as a frozen dataclass, by family. The SQL words are the class name."""
+"""Every statement as a frozen dataclass, by family. The SQL words are the class name.
+
+Imports: ``errors``. Imported by: every other room of ``syntax`` but ``lexing`` and ``sql_reader``, and all above.
+Begin with ``common``, then ``source``.
+"""
 
 from __future__ import annotations
 

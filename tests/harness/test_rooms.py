@@ -1,0 +1,38 @@
+"""The house: each package says what lives there and where to begin, and the tests have the folders of the package."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "rw_sql"
+ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
+APART = {"crash", "fixtures", "harness", "integration", "notebooks", "support"}
+"""Folders of tests that belong to no package."""
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(ROOT)))
+def test_a_room_says_what_lives_there_and_where_to_begin(room: Path) -> None:
+    said = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    lines = [line for line in said.splitlines() if line]
+    assert 3 <= len(lines) <= 9, said
+    begin = re.search(r"Begin with (.*)", said)
+    assert begin is not None, said
+    first = re.search(r"``([\w/]+)(?:\.py)?``", begin[1])
+    assert first is not None, begin[1]
+    assert (room / f"{first[1]}.py").is_file(), begin[1]
+
+
+def test_rooms_are_not_full() -> None:
+    full = {str(room.relative_to(ROOT)): len(list(room.glob("*.py"))) for room in ROOMS}
+    assert {name: number for name, number in full.items() if number > 24} == {}
+
+
+def test_folders_of_tests_are_rooms() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
+    strange = [str(folder) for folder in folders if folder.parts and folder.parts[0] not in APART]
+    assert [folder for folder in strange if not (PACKAGE / folder).is_dir()] == []
