@@ -17,7 +17,7 @@ from rw_sql.metastore.facts import JobStatus, Lease
 from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRecord
 from rw_sql.plan.requests.catalog import ReadJobStatuses
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.inspector import World
+from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.quiesce import is_in_force, take_hold
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import GONE_SECONDS, LEASE_SECONDS, LeaseWatch, is_held, is_orphaned, is_owned, try_take
@@ -202,7 +202,7 @@ class Catalog:
         self.metastore.commit(operation, based_on=self.metastore.snapshot())
 
     def state(self) -> str:
-        statuses = World(self.context, self.metastore.snapshot()).answer(ReadJobStatuses())
+        statuses = Inspector(self.context, self.metastore.snapshot()).answer(ReadJobStatuses())
         assert isinstance(statuses, dict)
         status = statuses["ingest-1"]
         assert isinstance(status, JobStatus)

@@ -22,7 +22,7 @@ from rw_sql.plan.result.plan import ObjectChange, Plan, Table
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.checkpoint_requests import carry_out
-from rw_sql.runtime.control.inspector import World
+from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.quiesce import release_hold, still_hold, take_hold
 from rw_sql.runtime.jobs.statuses import owner_marks
@@ -213,7 +213,7 @@ class Executor:
             require_inside(shown)
         snapshot = self._context.metastore.snapshot()
         dialect = session.parameter("query_dialect")
-        plan = World(self._context, snapshot).run(
+        plan = Inspector(self._context, snapshot).run(
             lower_inside(tuple(block.statements), shown, snapshot, partial(lower, query_dialect=dialect))
         )
         if is_shown:
@@ -235,7 +235,7 @@ class Executor:
             shares_sources=session.parameter("streaming_use_shared_source") == "true",
         )
         with collector_resting():
-            plan = World(self._context, snapshot).run(asking)
+            plan = Inspector(self._context, snapshot).run(asking)
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:

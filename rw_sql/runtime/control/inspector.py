@@ -85,13 +85,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class World:
+class Inspector:
     """Answers the requests of one lowering. A look at the same upstream is taken once.
 
     With ``as_if_after`` the snapshot is not committed: it follows from statements on that world's.
     """
 
-    def __init__(self, context: Context, snapshot: Snapshot, *, as_if_after: World | None = None) -> None:
+    def __init__(self, context: Context, snapshot: Snapshot, *, as_if_after: Inspector | None = None) -> None:
         self._context = context
         self._snapshot = snapshot
         self._real = as_if_after
@@ -168,7 +168,7 @@ class World:
                     return read_fragment_ranges(context.warehouse, self._snapshot, source, fragment)
                 return read_committed_ranges(context.warehouse, source)
             case AsIf(snapshot=snapshot, request=inner):
-                return World(context, snapshot, as_if_after=self).answer(inner)
+                return Inspector(context, snapshot, as_if_after=self).answer(inner)
             case ReadPositionsBefore():
                 return self._positions_before(request)
             case MeasureLags():

@@ -22,7 +22,7 @@ from rw_sql.model.options import source_options, visible
 from rw_sql.model.pauses import is_view_held
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.statements.common import take_up_new_topics
-from rw_sql.runtime.control.inspector import World
+from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.outcomes import APPLIED as APPLIED
 from rw_sql.runtime.control.outcomes import NOT_YET_APPLIED as NOT_YET_APPLIED
 from rw_sql.runtime.control.outcomes import is_left_open
@@ -399,7 +399,7 @@ class Owner:
         readers = _running_readers(snapshot, source)
         if not readers:
             return
-        world = World(self._context, snapshot)
+        world = Inspector(self._context, snapshot)
         # The same look that the taking up below is answered with.
         upstream = world.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))

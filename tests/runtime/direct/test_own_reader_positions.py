@@ -23,7 +23,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.job_specs import ReaderSpec, ViewSpec
 from rw_sql.plan.requests.positions import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
-from rw_sql.runtime.control.inspector import World
+from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.quiesce import held_jobs
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.direct import readers as own_module
@@ -118,7 +118,7 @@ class Own:
 
     @property
     def stands(self) -> Positions:
-        world = World(self.context, self.metastore.snapshot())
+        world = Inspector(self.context, self.metastore.snapshot())
         found: Positions = world.answer(ReadPositions(source_id=1, fragment=FRAGMENT))  # type: ignore[assignment]
         return found
 
@@ -163,7 +163,7 @@ def test_what_was_read_is_told_by_the_commits_of_batches_with_rows_and_without(o
     (life,) = own.stands.lives["a:0"]
     assert (life.spans, life.reached, life.incarnation) == (((10, 25),), 16, "t")
     assert own.stands.read_splits == {"a:0"}
-    world = World(own.context, own.metastore.snapshot())
+    world = Inspector(own.context, own.metastore.snapshot())
     ranges = world.answer(ReadCommittedRanges(source_id=1, fragment=FRAGMENT))
     assert [found.ranges["a:0"] for found in ranges] == [(10, 20), (20, 25), (12, 16)]  # type: ignore[attr-defined]
     assert not world.answer(ReadCommittedRanges(source_id=1, fragment="mv-9:1"))
@@ -175,7 +175,7 @@ def test_undo_is_told_where_it_stood(own: Own) -> None:
     epoch = own.set(5)
 
     def before() -> int:
-        world = World(own.context, own.metastore.snapshot())
+        world = Inspector(own.context, own.metastore.snapshot())
         request = ReadPositionsBefore(source_id=1, epoch=epoch, stood=(stood,), fragment=FRAGMENT)
         return world.answer(request)["a:0"].offset  # type: ignore[index, no-any-return]
 
