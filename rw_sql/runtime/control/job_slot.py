@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rw_sql.model.job_specs import JobSpec
     from rw_sql.runtime.jobs.job import Job
-    from rw_sql.runtime.views.idle import Rest
+    from rw_sql.runtime.views.idle import IdleView
 
 FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
@@ -93,7 +93,7 @@ class JobSlot:
     restarts: int = 0
     reason: str | None = None
     last_error: str | None = None
-    rest: Rest | None = None
+    rest: IdleView | None = None
     awaiting: JobSpec | None = None
     quiet_since: float | None = None
     passing_since: float | None = None

@@ -33,7 +33,7 @@ from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
-from rw_sql.runtime.views.idle import REST_AFTER_SECONDS, Rest
+from rw_sql.runtime.views.idle import REST_AFTER_SECONDS, IdleView
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Reconciler:
         """Stops a view's query if it has read all there is; its job counts as running all the same."""
         try:
             running = slot.running
-            rest = Rest.of(self._context, spec, running)
+            rest = IdleView.of(self._context, spec, running)
             if rest is not None and running is not None:
                 self._try(slot, running.stop)
                 slot.rest, slot.running = rest, None

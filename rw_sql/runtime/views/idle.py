@@ -27,7 +27,7 @@ REST_AFTER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
+class IdleView:
     """What a view's query was when it ended with all its inputs read, and which versions these had."""
 
     spec: ViewSpec
@@ -35,7 +35,7 @@ class Rest:
     versions: Mapping[str, int]
 
     @staticmethod
-    def of(context: Context, spec: ViewSpec, running: Job | None) -> Rest | None:
+    def of(context: Context, spec: ViewSpec, running: Job | None) -> IdleView | None:
         """What is known of a view that may rest; None of one that has something to do, or does not run."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.view_id)
@@ -52,7 +52,7 @@ class Rest:
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         if not Ends.of(context, snapshot, record).are_reached(context, checkpoint):
             return None
-        return Rest(spec=spec, run=running.run, versions=versions)
+        return IdleView(spec=spec, run=running.run, versions=versions)
 
     def holds(self, context: Context) -> bool:
         """Whether nothing was committed to any input since."""
