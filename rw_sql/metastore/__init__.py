@@ -15,7 +15,7 @@ from rw_sql.metastore.codec import (
     record_from_json,
     record_to_json,
 )
-from rw_sql.metastore.runtime import RuntimeFacts
+from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import Snapshot
 from rw_sql.metastore.store import Committed, ConcurrentCommit, Metastore
 
@@ -23,8 +23,8 @@ __all__ = [
     "BeforeImage",
     "Committed",
     "ConcurrentCommit",
+    "JobStore",
     "Metastore",
-    "RuntimeFacts",
     "Snapshot",
     "apply_before",
     "before_from_json",

@@ -59,7 +59,7 @@ def _newest_runs(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if row["run"] > newest[row["job"]] - RUNS_KEPT]
 
 
-class RuntimeFacts:
+class JobStore:
     """The ``runtime_*`` tables. Each is opened when it is first asked for; any thread may call."""
 
     def __init__(self, directory: str) -> None:

@@ -31,7 +31,7 @@ from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, 
 from rw_sql.metastore.migrations import migrate
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
 from rw_sql.metastore.records import OperationRecord
-from rw_sql.metastore.runtime import RuntimeFacts
+from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import PROJECTIONS, Snapshot, before_image, effect_of, fold, projection_of
 from rw_sql.metastore.table import Moved, StoredTable, join
 
@@ -84,7 +84,7 @@ class Metastore:
 
     def __init__(self, directory: str, catalog: Catalog) -> None:
         self.directory = directory
-        self.runtime = RuntimeFacts(directory)
+        self.runtime = JobStore(directory)
         """Facts of the running jobs: lease, runs, statuses, noted positions."""
         self.faults: Callable[[str], None] = _no_faults
         """Called with a name between the steps of a commit; a test stops the process there."""

@@ -15,7 +15,7 @@ from rw_sql.runtime.support.processes import is_process_alive, now_ms, process_s
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rw_sql.metastore.runtime import RuntimeFacts
+    from rw_sql.metastore.runtime import JobStore
 
 HEARTBEAT_SECONDS = 2.0
 """How often an owner renews its lease."""
@@ -99,7 +99,7 @@ class LeaseWatch:
 
 
 def try_take(
-    facts: RuntimeFacts, owner: str, jvm_pid: int, *, is_local: bool, watch: LeaseWatch | None = None
+    facts: JobStore, owner: str, jvm_pid: int, *, is_local: bool, watch: LeaseWatch | None = None
 ) -> Lease | None:
     """Takes the lease if nobody holds it; None where somebody does or another process was faster."""
     old = facts.lease()
