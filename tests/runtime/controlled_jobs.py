@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change
     from rw_sql.model.job_specs import JobSpec
     from rw_sql.runtime.ingest.job import Ingest
-    from rw_sql.runtime.ingest.warm_start import Prepared
+    from rw_sql.runtime.ingest.warm_start import WarmStart
     from rw_sql.runtime.support.failures import Failure
 
 
@@ -66,11 +66,11 @@ class Jobs:
         self.start_error: dict[str, Exception] = {}
         self.starts: list[JobSpec] = []
         self.followed: list[Ingest | None] = []
-        self.prepared: list[Prepared | None] = []
+        self.prepared: list[WarmStart | None] = []
         self.jobs: dict[str, FakeJob] = {}
         monkeypatch.setattr(module, "_start", self._start)
 
-    def _start(self, _: Context, spec: JobSpec, before: Ingest | None, prepared: Prepared | None) -> FakeJob:
+    def _start(self, _: Context, spec: JobSpec, before: Ingest | None, prepared: WarmStart | None) -> FakeJob:
         self.starts.append(spec)
         self.followed.append(before)
         self.prepared.append(prepared)

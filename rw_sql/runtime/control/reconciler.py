@@ -24,7 +24,7 @@ from rw_sql.runtime.control.quiesce import held_jobs
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered
-from rw_sql.runtime.ingest.stopped_reader import Ending
+from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.rewind.scheduler import Rewinding
 from rw_sql.runtime.sinks.job import Sink
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from rw_sql.model.job_specs import JobSpec
-    from rw_sql.runtime.ingest.warm_start import Prepared
+    from rw_sql.runtime.ingest.warm_start import WarmStart
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.jobs.job import Job
 
@@ -70,7 +70,7 @@ class Reconciler:
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
         # What is left of stopped readers, by their jobs.
-        self._endings: dict[str, Ending] = {}
+        self._endings: dict[str, StoppedReader] = {}
         self._beats = Beats()
         self._turn = threading.Lock()
         # Held while what is wanted of a job changes, and while it is decided to try it again later.
@@ -297,11 +297,11 @@ class Reconciler:
         if not isinstance(running, Ingest) or self._context.metastore.snapshot().get(slot.object_id) is None:
             running.stop()
             return
-        end = running.let_go()
+        end = running.stop_async()
         if end is not None:
             query = run_in_background(end, f"{slot.job_id}-end")
             reader = running if is_sound else None
-            self._endings[slot.job_id] = Ending(query=query, reader=reader, since=time.monotonic())
+            self._endings[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
         """Lets a reader end its batch before it takes up splits that were found: it would begin it anew, and where new
@@ -464,7 +464,7 @@ def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) 
     return frozenset(found)
 
 
-def _start(context: Context, spec: JobSpec, before: Ingest | None = None, prepared: Prepared | None = None) -> Job:
+def _start(context: Context, spec: JobSpec, before: Ingest | None = None, prepared: WarmStart | None = None) -> Job:
     match spec:
         case IngestSpec():
             return Ingest.start(context, spec, before, prepared)

@@ -19,7 +19,7 @@ from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_sta
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, as_stored
 from rw_sql.runtime.delta.row_counts import RowCount, expected_of
-from rw_sql.runtime.ingest.warm_start import Prepared
+from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, failure_of
 from rw_sql.runtime.jobs.rate_limit import Pace, Throttle
 from rw_sql.runtime.jobs.startable import require_readable, still_asked
@@ -91,7 +91,7 @@ class Ingest:
 
     @staticmethod
     def start(
-        context: Context, spec: IngestSpec, before: Ingest | None = None, prepared: Prepared | None = None
+        context: Context, spec: IngestSpec, before: Ingest | None = None, prepared: WarmStart | None = None
     ) -> Ingest:
         """Claims a run, fences earlier ones out of the log, reads the position, and starts.
 
@@ -102,7 +102,7 @@ class Ingest:
         if prepared is not None and not prepared.holds(spec):
             prepared.abandon()
             prepared = None
-        prepared = prepared or Prepared.of(context, spec, before.session if before is not None else None)
+        prepared = prepared or WarmStart.of(context, spec, before.session if before is not None else None)
         try:
             return Ingest._start(context, spec, prepared, before)
         except BaseException:
@@ -110,7 +110,7 @@ class Ingest:
             raise
 
     @staticmethod
-    def _start(context: Context, spec: IngestSpec, prepared: Prepared, before: Ingest | None) -> Ingest:
+    def _start(context: Context, spec: IngestSpec, prepared: WarmStart, before: Ingest | None) -> Ingest:
         snapshot, source, upstream = prepared.snapshot, prepared.source, prepared.upstream
         opening, pace = prepared.opening, prepared.pace
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
@@ -181,7 +181,7 @@ class Ingest:
         job.session = opening.session
         return job
 
-    def _begin_query(self, prepared: Prepared, states: dict[str, SplitState]) -> None:
+    def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
         """Starts the query, or goes on with the one that was started early, where that begins at these positions."""
         of, write, early = prepared.query(self.run), self.gate.guarded(self._on_batch), prepared.early
         if early is not None and early.fits(self.run, states):
@@ -275,12 +275,12 @@ class Ingest:
 
     def stop(self) -> None:
         """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
-        end = self.let_go()
+        end = self.stop_async()
         if end is not None:
             end()
             self.note()
 
-    def let_go(self) -> Callable[[], None] | None:
+    def stop_async(self) -> Callable[[], None] | None:
         """As :meth:`stop`, but where no batch is under way Spark's query may still be there: gives what ends that.
 
         It does nothing any more by then, and may take a tenth of a second: Spark's thread sleeps for so long where it

@@ -85,7 +85,7 @@ class ReaderQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyQuery:
+class SpeculativeQuery:
     """A query that is started for the run that will probably come next, while that may not be claimed yet.
 
     It asks upstream how far there is something to read, and plans its first batch, which then waits for the run: until
@@ -99,7 +99,7 @@ class EarlyQuery:
     _write: Future[Write | None]
 
     @staticmethod
-    def start(of: ReaderQuery, records: DataFrame, states: Mapping[str, SplitState]) -> EarlyQuery:
+    def start(of: ReaderQuery, records: DataFrame, states: Mapping[str, SplitState]) -> SpeculativeQuery:
         """Starts it on a stream that begins at these positions."""
         told: Future[Write | None] = Future()
 
@@ -110,7 +110,7 @@ class EarlyQuery:
             found(frame, batch)
 
         positions = {split: state.offset for split, state in states.items()}
-        return EarlyQuery(of.run, states, of.start(records, positions, write), told)
+        return SpeculativeQuery(of.run, states, of.start(records, positions, write), told)
 
     def fits(self, run: int, states: Mapping[str, SplitState]) -> bool:
         """Whether it is what a run that begins at these positions would start."""

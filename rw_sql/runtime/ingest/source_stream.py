@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Opening:
+class SourceStream:
     """The stream of one run of a reader, and what fetches its small batches. Used by one thread.
 
     ``session`` is the one that the reader's last run in this process had, and then this run's own; None before that.

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.ingest.warm_start import Prepared
+from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.support.background import prepare
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Ending:
+class StoppedReader:
     """What is left of a reader that was stopped: its query until that has ended, and the reader, for the next to go on
     with what it has, where it ended in order a short while ago. ``prepared`` is that next one's beginning."""
 
     query: Future[None]
     reader: Ingest | None
     since: float
-    prepared: Future[Prepared] | None = None
+    prepared: Future[WarmStart] | None = None
     _taking: Lock = field(default_factory=Lock)
 
     def prepare(self, context: Context, spec: IngestSpec) -> None:
@@ -35,8 +35,8 @@ class Ending:
         if self.reader is not None and self.prepared is None:
             self.prepared = prepare(partial(self._prepare, context, spec, self.reader), "preparing")
 
-    def _prepare(self, context: Context, spec: IngestSpec, reader: Ingest) -> Prepared:
-        prepared = Prepared.of(context, spec, reader.session)
+    def _prepare(self, context: Context, spec: IngestSpec, reader: Ingest) -> WarmStart:
+        prepared = WarmStart.of(context, spec, reader.session)
         wait([self.query])  # two queries of one name cannot be
         try:
             if self.query.exception() is None:
@@ -46,7 +46,7 @@ class Ending:
             raise
         return prepared
 
-    def take_prepared(self) -> Prepared | None:
+    def take_prepared(self) -> WarmStart | None:
         """What was prepared, where it came to something; it is the caller's then."""
         with self._taking:
             return self._take()
@@ -58,7 +58,7 @@ class Ending:
             if prepared is not None:
                 prepared.abandon()
 
-    def _take(self) -> Prepared | None:
+    def _take(self) -> WarmStart | None:
         prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.exception() is not None:
             return None  # what went wrong goes wrong again, or does not any more

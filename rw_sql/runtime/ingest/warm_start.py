@@ -12,8 +12,8 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import connector_of, source_definition
 from rw_sql.model.job_specs import ingest_spec
 from rw_sql.model.split_status import OK, split_status
-from rw_sql.runtime.ingest.query import EarlyQuery, ReaderQuery
-from rw_sql.runtime.ingest.source_stream import Opening
+from rw_sql.runtime.ingest.query import ReaderQuery, SpeculativeQuery
+from rw_sql.runtime.ingest.source_stream import SourceStream
 from rw_sql.runtime.jobs.rate_limit import pace_of
 from rw_sql.runtime.jobs.startable import require_splits
 from rw_sql.runtime.positions.shared import read_positions
@@ -32,7 +32,7 @@ _GOOD_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Prepared:
+class WarmStart:
     """What a run needs, before anything of the source is written: what the catalog said, the upstream answered, where
     the reader will probably begin, and the stream from there. ``early`` is its query, where that was started already.
     """
@@ -41,15 +41,15 @@ class Prepared:
     spec: IngestSpec
     snapshot: Snapshot
     source: SourceRecord
-    opening: Opening
+    opening: SourceStream
     pace: Pace
     upstream: Upstream
     begins: dict[str, SplitState]
     at: float
-    early: EarlyQuery | None = None
+    early: SpeculativeQuery | None = None
 
     @staticmethod
-    def of(context: Context, spec: IngestSpec, session: SparkSession | None = None) -> Prepared:
+    def of(context: Context, spec: IngestSpec, session: SparkSession | None = None) -> WarmStart:
         """Looks upstream, and opens the stream.
 
         ``session`` is that of this process's last run of the reader, where that ended in order a short while ago.
@@ -63,7 +63,7 @@ class Prepared:
         kind = connector(connector_of(statement) or "")
         options = context.resolve(spec.options, snapshot)
         pace = pace_of(options)
-        opening = Opening(context, statement, kind, options, max_records=pace.batch_records, session=session)
+        opening = SourceStream(context, statement, kind, options, max_records=pace.batch_records, session=session)
         try:
             states = read_positions(context.warehouse, context.metastore, snapshot, source).states
             begins = {split: states[split] for split in spec.splits if split in states}
@@ -77,7 +77,7 @@ class Prepared:
         except BaseException:
             opening.abandon()
             raise
-        return Prepared(
+        return WarmStart(
             context=context,
             spec=spec,
             snapshot=snapshot,
@@ -104,7 +104,7 @@ class Prepared:
         if self.opening.fetcher is None or len(self.begins) < len(self.spec.splits):
             return
         if all(split_status(state, known.get(split)) == OK for split, state in self.begins.items()):
-            self.early = EarlyQuery.start(self.query(run), self.opening.stream(self.begins), self.begins)
+            self.early = SpeculativeQuery.start(self.query(run), self.opening.stream(self.begins), self.begins)
 
     def abandon(self) -> None:
         """Lets go of everything."""

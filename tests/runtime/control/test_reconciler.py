@@ -20,8 +20,8 @@ from rw_sql.runtime.control import job_slot
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import only_adds_splits, was_discovered
-from rw_sql.runtime.ingest.stopped_reader import Ending
-from rw_sql.runtime.ingest.warm_start import Prepared
+from rw_sql.runtime.ingest.stopped_reader import StoppedReader
+from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.job import BatchGate
 from rw_sql.runtime.support.failures import Failure, StalledError
 from tests.runtime.controlled_jobs import WAIT_SECONDS, Jobs, wait_until
@@ -260,7 +260,7 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
 def test_a_job_starts_once_what_is_left_of_its_last_query_has_ended(jobs: Jobs) -> None:
     ending: Future[None] = Future()
     record = jobs.put_view("v")
-    jobs.reconciler._endings[f"mv-{record.id}"] = Ending(query=ending, reader=None, since=time.monotonic())
+    jobs.reconciler._endings[f"mv-{record.id}"] = StoppedReader(query=ending, reader=None, since=time.monotonic())
     jobs.reconciler.reconcile()
     wait_until(lambda: not jobs.reconciler._endings, "it is about to start")
     assert not jobs.starts
@@ -277,7 +277,7 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
     noted = threading.Event()
     left: Any = SimpleNamespace(note=noted.set)
     since = time.monotonic() - (0 if is_recent else module.REST_AFTER_SECONDS + 1)
-    jobs.reconciler._endings["mv-1"] = Ending(query=ended, reader=left, since=since)
+    jobs.reconciler._endings["mv-1"] = StoppedReader(query=ended, reader=left, since=since)
     jobs.reconciler.reconcile()
     assert ("mv-1" in jobs.reconciler._endings) is is_recent
     jobs.put_view("v")
@@ -295,17 +295,17 @@ def test_a_reader_whose_query_did_not_end_in_order_is_not_gone_on_with(jobs: Job
     failed: Future[None] = Future()
     failed.set_exception(TimeoutError("its thread did not end"))
     left: Any = SimpleNamespace()
-    jobs.reconciler._endings["mv-1"] = Ending(query=failed, reader=left, since=time.monotonic())
+    jobs.reconciler._endings["mv-1"] = StoppedReader(query=failed, reader=left, since=time.monotonic())
     jobs.put_view("v")
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.followed == [None]
 
 
-def _ending(**left: Any) -> Ending:
+def _ending(**left: Any) -> StoppedReader:
     ended: Future[None] = Future()
     ended.set_result(None)
     reader: Any = SimpleNamespace(session=None, run=4, **left)
-    return Ending(query=ended, reader=reader, since=time.monotonic())
+    return StoppedReader(query=ended, reader=reader, since=time.monotonic())
 
 
 def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_run(
@@ -313,7 +313,7 @@ def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_r
 ) -> None:
     early: list[int] = []
     made = SimpleNamespace(start_early=early.append)
-    monkeypatch.setattr(Prepared, "of", lambda *_: made)
+    monkeypatch.setattr(WarmStart, "of", lambda *_: made)
     jobs.put_view("v")
     spec: Any = IngestSpec(
         job="mv-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a",), since=1
@@ -334,7 +334,7 @@ def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_r
 def test_what_was_prepared_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     made = SimpleNamespace(abandon=lambda: told.append("let go"), start_early=lambda _: None)
-    monkeypatch.setattr(Prepared, "of", lambda *_: made)
+    monkeypatch.setattr(WarmStart, "of", lambda *_: made)
     ending, nothing = _ending(note=lambda: told.append("noted")), SimpleNamespace()
     ending.prepare(nothing, nothing)  # type: ignore[arg-type]
     ending.close()
@@ -347,26 +347,26 @@ def test_what_was_prepared_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch)
     ending.prepare(nothing, nothing)  # type: ignore[arg-type]
     assert ending.take_prepared() is None
     assert told == ["let go", "noted", "let go"]
-    monkeypatch.setattr(Prepared, "of", fails)
+    monkeypatch.setattr(WarmStart, "of", fails)
     ending.prepare(nothing, nothing)  # type: ignore[arg-type]
     assert ending.take_prepared() is None
 
 
 def test_a_reader_that_is_not_wanted_any_more_does_not_get_ready(jobs: Jobs) -> None:
-    let_go = threading.Event()
+    stop_async = threading.Event()
     ready: Future[Any] = Future()
-    ready.set_result(SimpleNamespace(abandon=let_go.set))
+    ready.set_result(SimpleNamespace(abandon=stop_async.set))
     ending = jobs.reconciler._endings["ingest-7"] = _ending()
     ending.prepared = ready
     jobs.put_view("v")
     jobs.reconciler.reconcile()
-    wait_until(let_go.is_set, "what was prepared is let go of")
+    wait_until(stop_async.is_set, "what was prepared is let go of")
     assert jobs.reconciler._endings["ingest-7"] is ending, "the next run may still go on with what it has"
 
 
 def test_what_a_stopped_reader_has_is_kept_while_its_query_ends(jobs: Jobs) -> None:
     ending: Future[None] = Future()
-    jobs.reconciler._endings["ingest-7"] = Ending(query=ending, reader=None, since=-1e9)
+    jobs.reconciler._endings["ingest-7"] = StoppedReader(query=ending, reader=None, since=-1e9)
     jobs.reconciler.reconcile()
     assert "ingest-7" in jobs.reconciler._endings
     ending.set_result(None)
@@ -380,7 +380,7 @@ def test_only_a_reader_that_ended_in_order_is_gone_on_with(jobs: Jobs, problem: 
     slot = job_slot.JobSlot(job_id="ingest-1", object_id=jobs.put_view("v").id)
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
-        patched.setattr(Ingest, "let_go", lambda _: lambda: None)
+        patched.setattr(Ingest, "stop_async", lambda _: lambda: None)
         jobs.reconciler._stop(slot, running, is_sound=problem is None)
     assert jobs.reconciler._endings["ingest-1"].reader is (running if problem is None else None)
 

@@ -47,7 +47,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_where_no_batch_is_under_way_the_query_may_end_later(reader: Any) -> None:
-    end = reader.let_go()
+    end = reader.stop_async()
     assert reader.is_stopped
     assert not reader.query.cancelled.is_set()
     # A batch that Spark begins in that moment meets a closed gate and not a closed client.
@@ -72,7 +72,7 @@ def test_a_batch_that_takes_long_is_cancelled_before_the_stop_returns(reader: An
     batch = threading.Thread(target=write)
     batch.start()
     assert begun.wait(20)
-    assert reader.let_go() is None
+    assert reader.stop_async() is None
     assert reader.query.cancelled.is_set()
     assert reader.is_stopped
     assert not reader.fetcher.is_open

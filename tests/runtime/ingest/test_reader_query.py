@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rw_sql.runtime.ingest.query import EarlyQuery
+from rw_sql.runtime.ingest.query import SpeculativeQuery
 from rw_sql.runtime.jobs.job import BrokenOffError
 from rw_sql.runtime.support.background import prepare
 
@@ -61,8 +61,8 @@ def reader() -> _Reader:
     return _Reader()
 
 
-def _early(reader: Any) -> EarlyQuery:
-    return EarlyQuery.start(reader, "records", STATES)  # type: ignore[arg-type]
+def _early(reader: Any) -> SpeculativeQuery:
+    return SpeculativeQuery.start(reader, "records", STATES)  # type: ignore[arg-type]
 
 
 def test_its_first_batch_waits_for_the_run(reader: _Reader) -> None:

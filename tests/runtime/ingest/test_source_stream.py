@@ -11,7 +11,7 @@ import pytest
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.kafka.source import KafkaConnector
-from rw_sql.runtime.ingest.source_stream import Opening
+from rw_sql.runtime.ingest.source_stream import SourceStream
 from rw_sql.syntax import parse_statement
 
 STATEMENT = parse_statement("CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 't') FORMAT PLAIN ENCODE JSON")
@@ -39,13 +39,13 @@ class _Kafka:
         return at
 
 
-def opening_of(kind: _Kafka, session: str | None = None) -> Opening:
+def opening_of(kind: _Kafka, session: str | None = None) -> SourceStream:
     sessions = SimpleNamespace(
         new=lambda packages: "new", again=lambda before, packages: f"{before} again", load=lambda packages: None
     )
     context: Any = SimpleNamespace(sessions=sessions)
     statement: Any = STATEMENT
-    return Opening(context, statement, kind, OPTIONS, max_records=1, session=session)  # type: ignore[arg-type]
+    return SourceStream(context, statement, kind, OPTIONS, max_records=1, session=session)  # type: ignore[arg-type]
 
 
 def states(offset: int) -> dict[str, SplitState]:
