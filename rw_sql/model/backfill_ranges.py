@@ -184,7 +184,7 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Portion:
+class BackfillChunk:
     """Part of a history: offsets ``[start, end)`` of a split, in the rows of these runs of the log, or upstream."""
 
     split: str
@@ -197,8 +197,8 @@ class Portion:
 class HistoryPlan:
     """Where what is left of a history is read. No offset is in two portions."""
 
-    from_log: tuple[Portion, ...] = ()
-    from_upstream: tuple[Portion, ...] = ()
+    from_log: tuple[BackfillChunk, ...] = ()
+    from_upstream: tuple[BackfillChunk, ...] = ()
 
 
 def same_life(
@@ -213,8 +213,8 @@ def plan_portions(
     history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
 ) -> HistoryPlan:
     """Where each offset of a history that is not ``done`` is read: from the log where it is, else upstream."""
-    from_log: list[Portion] = []
-    from_upstream: list[Portion] = []
+    from_log: list[BackfillChunk] = []
+    from_upstream: list[BackfillChunk] = []
     for split in history.splits:
         left = without(split.wanted, done.get(split.split, ()))
         for piece in pieces.get(split.split, ()):
@@ -224,23 +224,23 @@ def plan_portions(
                 continue
             rest = without(left, ((piece.start, piece.end),))
             from_log += [
-                Portion(split=split.split, start=start, end=end, runs=(piece.first_run, piece.last_run))
+                BackfillChunk(split=split.split, start=start, end=end, runs=(piece.first_run, piece.last_run))
                 for start, end in without(left, rest)
             ]
             left = rest
-        from_upstream += [Portion(split=split.split, start=start, end=end) for start, end in left]
+        from_upstream += [BackfillChunk(split=split.split, start=start, end=end) for start, end in left]
     return HistoryPlan(from_log=tuple(from_log), from_upstream=tuple(from_upstream))
 
 
-def next_chunk(portions: Sequence[Portion], most: int) -> tuple[Portion, ...]:
+def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillChunk, ...]:
     """The next portions to read together: at most ``most`` offsets of all, dealt evenly to the splits, and of a split
     only one run of offsets, the lowest."""
-    first: dict[str, Portion] = {}
+    first: dict[str, BackfillChunk] = {}
     for portion in portions:
         known = first.get(portion.split)
         if known is None or portion.start < known.start:
             first[portion.split] = portion
-    chosen: list[Portion] = []
+    chosen: list[BackfillChunk] = []
     # Small ones first, so that what they leave of their share goes to the others.
     by_size = sorted(first.values(), key=lambda portion: (portion.end - portion.start, portion.split))
     for at, portion in enumerate(by_size):
@@ -249,5 +249,7 @@ def next_chunk(portions: Sequence[Portion], most: int) -> tuple[Portion, ...]:
         if taken <= 0:
             break
         most -= taken
-        chosen.append(Portion(split=portion.split, start=portion.start, end=portion.start + taken, runs=portion.runs))
+        chosen.append(
+            BackfillChunk(split=portion.split, start=portion.start, end=portion.start + taken, runs=portion.runs)
+        )
     return tuple(chosen)

@@ -138,14 +138,14 @@ def _note_reads(file: Path) -> None:
     """Every chunk that is read upstream, whether or not it is committed."""
     from rw_sql.runtime.backfill import job as backfill
 
-    read = backfill._Filling._from_upstream
+    read = backfill.BackfillReader._from_upstream
 
     def noted(filling: Any, spark: Any, options: Any, chunk: Any) -> Any:
         with file.open("a") as lines:
             lines.write(f"{sum(portion.end - portion.start for portion in chunk)}\n")
         return read(filling, spark, options, chunk)
 
-    backfill._Filling._from_upstream = noted  # type: ignore[method-assign]
+    backfill.BackfillReader._from_upstream = noted  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import Upstream
-    from rw_sql.model.backfill_ranges import Portion, SplitHistory
+    from rw_sql.model.backfill_ranges import BackfillChunk, SplitHistory
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.jobs.context import Context
@@ -31,14 +31,14 @@ def history_path(context: Context, spec: ViewSpec, given: ViewInput) -> str:
     return context.warehouse.history(spec.view_id, spec.generation, given.id)
 
 
-def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_straight: bool) -> str:
+def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: bool) -> str:
     """The table that an input's history goes into."""
-    if is_straight:
+    if is_direct:
         return context.warehouse.data(spec.view_id, spec.generation)
     return history_path(context, spec, given)
 
 
-def require_history(context: Context, spec: ViewSpec, *, is_straight: bool) -> None:
+def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> None:
     """Raises StalledError where what is left of a view's history cannot be read now, with what to type.
 
     Asked before a run is claimed: while the upstream is away, each further try would leave a run and a fence.
@@ -46,7 +46,7 @@ def require_history(context: Context, spec: ViewSpec, *, is_straight: bool) -> N
     snapshot = context.metastore.snapshot()
     for given in spec.inputs:
         source = snapshot.get(given.id)
-        path = filled_path(context, spec, given, is_straight)
+        path = filled_path(context, spec, given, is_direct)
         if not given.history or not isinstance(source, SourceRecord) or is_whole(context.warehouse, path):
             continue
         history = History.from_text(given.history)
@@ -58,7 +58,7 @@ def require_history(context: Context, spec: ViewSpec, *, is_straight: bool) -> N
 
 
 def require_readable(
-    name: str, splits: Mapping[str, SplitHistory], upstream: Upstream, portions: tuple[Portion, ...]
+    name: str, splits: Mapping[str, SplitHistory], upstream: Upstream, portions: tuple[BackfillChunk, ...]
 ) -> None:
     """Raises StalledError where an upstream does not have all of these portions, with what to type."""
     if upstream.error is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.model.backfill_ranges import Portion
+    from rw_sql.model.backfill_ranges import BackfillChunk
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.offset_ranges import Spans
     from rw_sql.model.view_inputs import ViewInput
@@ -40,7 +40,7 @@ HISTORY_GENERATION = 0
 """The generation of the commits that hold history in a view's table."""
 
 
-def is_straight(context: Context, spec: ViewSpec) -> bool:
+def is_direct(context: Context, spec: ViewSpec) -> bool:
     """Whether a view's history may go straight into its table; one that was begun in a table of its own may not."""
     if spec.keys or len(spec.inputs) != 1:
         return False
@@ -54,9 +54,9 @@ def is_straight(context: Context, spec: ViewSpec) -> bool:
 
 
 @dataclass(slots=True)
-class StraightTable:
+class DirectTable:
     """One run's hold of the view's table, for its history: see
-    :class:`rw_sql.runtime.backfill.staging_table.HistoryTable`.
+    :class:`rw_sql.runtime.backfill.staging_table.BackfillStaging`.
     """
 
     context: Context
@@ -75,9 +75,9 @@ class StraightTable:
         output: JobOutput,
         checkpoint: str,
         turn: Callable[[], AbstractContextManager[None]],
-    ) -> StraightTable:
+    ) -> DirectTable:
         """The table as ``output``, of generation 0, has it."""
-        return StraightTable(
+        return DirectTable(
             context=context,
             spec=spec,
             given=spec.inputs[0],
@@ -91,7 +91,7 @@ class StraightTable:
     def append(
         self,
         rows: DataFrame,
-        chunk: tuple[Portion, ...],
+        chunk: tuple[BackfillChunk, ...],
         lives: Mapping[str, Life],
         *,
         is_small: bool = True,

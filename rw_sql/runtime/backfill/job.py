@@ -32,8 +32,8 @@ from rw_sql.model.offset_ranges import total
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, state_at
-from rw_sql.runtime.backfill.direct_table import StraightTable
-from rw_sql.runtime.backfill.staging_table import HistoryTable, is_there, is_whole, table_id, unproved_lives
+from rw_sql.runtime.backfill.direct_table import DirectTable
+from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_there, is_whole, table_id, unproved_lives
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RUN, SPLIT, decode, log_schema
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.runtime.delta.job_output import FencedError
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.connectors.base import Connector, UpstreamWatch
-    from rw_sql.model.backfill_ranges import Portion, SplitHistory
+    from rw_sql.model.backfill_ranges import BackfillChunk, SplitHistory
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.delta.delta_log import Life
@@ -132,7 +132,7 @@ class Backfill:
     checkpoint: str
     open_query: Callable[[Mapping[int, str]], None]
     running_query: Callable[[], StreamingQuery | None]
-    straight: StraightTable | None = None
+    straight: DirectTable | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
     work: Future[None] | None = None
     problem: Failure | None = None
@@ -222,7 +222,7 @@ class Backfill:
         given = [one for one in self.spec.inputs if one.history]
         done, of_all = 0, sum(History.from_text(one.history).offsets for one in given)
         for one in given:
-            done = _Filling.of(self, one, done, of_all).fill()
+            done = BackfillReader.of(self, one, done, of_all).fill()
             if self.stopping.is_set():
                 return
         if self.spark is not None:
@@ -274,7 +274,7 @@ def _last_version_with_rows(context: Context, path: str) -> int:
 
 
 @dataclass(slots=True)
-class _Filling:
+class BackfillReader:
     """One input's history on its way into the table."""
 
     backfill: Backfill
@@ -289,12 +289,12 @@ class _Filling:
     splits: dict[str, SplitHistory] = field(default_factory=dict)
 
     @staticmethod
-    def of(backfill: Backfill, given: ViewInput, before: int, of_all: int) -> _Filling:
+    def of(backfill: Backfill, given: ViewInput, before: int, of_all: int) -> BackfillReader:
         source = backfill.context.metastore.snapshot().get(given.id)
         if not isinstance(source, SourceRecord):
             raise StalledError("the catalog has moved on")
         history = History.from_text(given.history)
-        return _Filling(
+        return BackfillReader(
             backfill=backfill,
             given=given,
             history=history,
@@ -313,7 +313,7 @@ class _Filling:
         if own.straight is None and is_whole(warehouse, self.path):
             return self.before + self.history.offsets
         self._prove_last_chunk()
-        table = own.straight or HistoryTable.open(
+        table = own.straight or BackfillStaging.open(
             warehouse,
             self.path,
             log_schema(definition_of(self.source)).json(),
@@ -336,11 +336,11 @@ class _Filling:
                 self.watch.close()
         return self.before + self.history.offsets
 
-    def _report(self, table: HistoryTable | StraightTable) -> None:
+    def _report(self, table: BackfillStaging | DirectTable) -> None:
         done = sum(total(spans) for spans in table.held.values())
         self.backfill.report(READING, self.before + done, self.of_all)
 
-    def _fill_chunk(self, spark: SparkSession, table: HistoryTable | StraightTable) -> bool:
+    def _fill_chunk(self, spark: SparkSession, table: BackfillStaging | DirectTable) -> bool:
         """Adds one chunk; False where nothing was left."""
         limit = self._limit()
         if limit == 0:
@@ -380,9 +380,9 @@ class _Filling:
 
     def _append(
         self,
-        table: HistoryTable | StraightTable,
+        table: BackfillStaging | DirectTable,
         rows: DataFrame,
-        chunk: tuple[Portion, ...],
+        chunk: tuple[BackfillChunk, ...],
         lives: Mapping[str, Life],
         limit: int | None,
         expected: Expected,
@@ -396,7 +396,7 @@ class _Filling:
         if not self.backfill.stopping.is_set():
             table.append(rows, chunk, lives, is_small=has_small_batches(self.kind), expected=expected)
 
-    def _expected(self, chunk: tuple[Portion, ...]) -> Expected:
+    def _expected(self, chunk: tuple[BackfillChunk, ...]) -> Expected:
         """What the offsets of a chunk say of its rows."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         return expected_of(self.kind, ranges, is_row_by_row=not has_changes(definition_of(self.source)))
@@ -421,7 +421,7 @@ class _Filling:
     def _life(self, split: str) -> Life:
         return self.splits[split].cluster, self.splits[split].incarnation
 
-    def _from_log(self, spark: SparkSession, chunk: tuple[Portion, ...], version: int) -> DataFrame:
+    def _from_log(self, spark: SparkSession, chunk: tuple[BackfillChunk, ...], version: int) -> DataFrame:
         """The rows of a chunk out of the log at a version: what is dropped from it later on does not matter."""
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
@@ -449,7 +449,9 @@ class _Filling:
         )
         return rows.join(f.broadcast(listed), is_wanted, "left_semi")
 
-    def _from_upstream(self, spark: SparkSession, options: Mapping[str, str], chunk: tuple[Portion, ...]) -> DataFrame:
+    def _from_upstream(
+        self, spark: SparkSession, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...]
+    ) -> DataFrame:
         statement = definition_of(self.source)
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
@@ -457,7 +459,7 @@ class _Filling:
         added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
         return decode(records, statement, run=self.backfill.run, batch=0, bucket=0, added=added)
 
-    def _require_same_life(self, chunk: tuple[Portion, ...]) -> None:
+    def _require_same_life(self, chunk: tuple[BackfillChunk, ...]) -> None:
         """What was read came from the life it was asked of: an id never comes back once it is gone."""
         if self.watch is None:
             return

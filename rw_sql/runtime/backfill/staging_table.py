@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from rw_sql.model.backfill_ranges import Portion
+    from rw_sql.model.backfill_ranges import BackfillChunk
     from rw_sql.model.offset_ranges import Spans
     from rw_sql.runtime.delta.delta_log import Life
     from rw_sql.runtime.support.warehouse import Warehouse
@@ -67,7 +67,7 @@ def table_id(path: str) -> str:
 
 
 @dataclass(slots=True)
-class HistoryTable:
+class BackfillStaging:
     """One run's hold of the table: earlier runs are fenced out of it."""
 
     path: str
@@ -79,10 +79,10 @@ class HistoryTable:
     @staticmethod
     def open(
         warehouse: Warehouse, path: str, log_schema: str, *, job: str, run: int, epoch: int, generation: int
-    ) -> HistoryTable:
+    ) -> BackfillStaging:
         """Opens the table, or makes it of the log's schema. Raises FencedError where a later run has opened it."""
         output = JobOutput.open(warehouse, path, log_schema, job=job, run=run, epoch=epoch, generation=generation)
-        return HistoryTable(
+        return BackfillStaging(
             path=path,
             output=output,
             schema=pa.schema(output.table.schema().to_arrow()),
@@ -93,7 +93,7 @@ class HistoryTable:
     def append(
         self,
         rows: DataFrame,
-        chunk: tuple[Portion, ...],
+        chunk: tuple[BackfillChunk, ...],
         lives: Mapping[str, Life],
         *,
         is_small: bool = True,

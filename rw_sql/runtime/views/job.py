@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 
 from rw_sql.metastore.records import CHANGES, DIFF, KEYS, MaterializedViewRecord, SourceRecord
 from rw_sql.runtime.backfill.checks import require_history
-from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, StraightTable, is_straight
+from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, DirectTable, is_direct
 from rw_sql.runtime.backfill.job import Backfill, is_live, leave_histories
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
@@ -150,13 +150,13 @@ class View:
         # Before anything is written: while an upstream is away, each further try would leave a run and a fence.
         readers = OwnReaders.look(context, spec, snapshot, checkpoint)
         was_live = is_live(context, spec, checkpoint)
-        goes_straight = not was_live and is_straight(context, spec)
+        goes_direct = not was_live and is_direct(context, spec)
         if not was_live:
-            require_history(context, spec, is_straight=goes_straight)
+            require_history(context, spec, is_direct=goes_direct)
         fault("view.before_claim")
         run = context.metastore.runtime.claim_run(spec.writer, snapshot.epoch, context.owner)
         fault("view.after_claim")
-        output = _open_output(context, spec, run, HISTORY_GENERATION if goes_straight else spec.generation)
+        output = _open_output(context, spec, run, HISTORY_GENERATION if goes_direct else spec.generation)
         job = View(
             context=context,
             spec=spec,
@@ -179,25 +179,25 @@ class View:
                 job._start_query({})
                 leave_histories(context, spec)
             else:
-                job._begin_backfill(goes_straight=goes_straight)
+                job._begin_backfill(goes_direct=goes_direct)
         except BaseException:
             # Whatever broke it off, Ctrl-C included: nobody else knows these readers.
             job._close_readers()
             raise
         return job
 
-    def _begin_backfill(self, *, goes_straight: bool) -> None:
+    def _begin_backfill(self, *, goes_direct: bool) -> None:
         self.backfill = Backfill(
             context=self.context,
             spec=self.spec,
             run=self.run,
             epoch=self.output.epoch,
             checkpoint=self.checkpoint,
-            open_query=self._start_anew if goes_straight else self._start_query,
+            open_query=self._start_anew if goes_direct else self._start_query,
             running_query=lambda: self.query,
         )
-        if goes_straight:
-            self.backfill.straight = StraightTable.of(self.context, self.spec, self.output, self.checkpoint, self._turn)
+        if goes_direct:
+            self.backfill.straight = DirectTable.of(self.context, self.spec, self.output, self.checkpoint, self._turn)
         self.backfill.begin()
 
     def _start_anew(self, tables: Mapping[int, str]) -> None:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.model.backfill_ranges import Portion
+from rw_sql.model.backfill_ranges import BackfillChunk
 from rw_sql.runtime.backfill import staging_table as history_table
-from rw_sql.runtime.backfill.staging_table import HistoryTable, held_spans, is_there, is_whole, unproved_lives
+from rw_sql.runtime.backfill.staging_table import BackfillStaging, held_spans, is_there, is_whole, unproved_lives
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -46,11 +46,11 @@ def path(warehouse: Warehouse) -> str:
     return warehouse.history(3, 1, 1)
 
 
-def opened(warehouse: Warehouse, path: str, run: int = 1) -> HistoryTable:
-    return HistoryTable.open(warehouse, path, SCHEMA, job="mv-3", run=run, epoch=1, generation=1)
+def opened(warehouse: Warehouse, path: str, run: int = 1) -> BackfillStaging:
+    return BackfillStaging.open(warehouse, path, SCHEMA, job="mv-3", run=run, epoch=1, generation=1)
 
 
-def rows(table: HistoryTable, start: int, end: int) -> Any:
+def rows(table: BackfillStaging, start: int, end: int) -> Any:
     values: dict[str, list[object]] = {name: [None] * (end - start) for name in table.schema.names}
     values["_rw_offset"] = list(range(start, end))
     return Rows(pa.Table.from_pydict(values, schema=table.schema))
@@ -59,13 +59,13 @@ def rows(table: HistoryTable, start: int, end: int) -> Any:
 def test_a_later_run_goes_on_where_the_commits_end(warehouse: Warehouse, path: str) -> None:
     assert not is_there(warehouse, path)
     table = opened(warehouse, path)
-    table.append(rows(table, 0, 5), (Portion(split="t:0", start=0, end=5),), LIFE)
+    table.append(rows(table, 0, 5), (BackfillChunk(split="t:0", start=0, end=5),), LIFE)
     again = opened(warehouse, path, run=2)
     assert again.held == {"t:0": ((0, 5),)}
     assert unproved_lives(warehouse, path) == LIFE
     with pytest.raises(FencedError):
-        table.append(rows(table, 5, 9), (Portion(split="t:0", start=5, end=9),), LIFE)
-    again.append(rows(again, 5, 7), (Portion(split="t:0", start=5, end=7, runs=(1, 1)),), {})
+        table.append(rows(table, 5, 9), (BackfillChunk(split="t:0", start=5, end=9),), LIFE)
+    again.append(rows(again, 5, 7), (BackfillChunk(split="t:0", start=5, end=7, runs=(1, 1)),), {})
     assert unproved_lives(warehouse, path) == {}
     assert held_spans(warehouse, path) == {"t:0": ((0, 7),)}
     assert not is_whole(warehouse, path)

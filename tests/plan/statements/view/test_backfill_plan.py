@@ -10,7 +10,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.backfill_ranges import History, Portion, SplitHistory, next_chunk, plan_portions
+from rw_sql.model.backfill_ranges import BackfillChunk, History, SplitHistory, next_chunk, plan_portions
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from rw_sql.model.offset_ranges import LogPiece, total, with_piece, without
 from rw_sql.plan.requests.upstream import LookAtUpstream
@@ -82,8 +82,8 @@ def test_a_gap_is_read_upstream() -> None:
     assert history is not None
     assert spans(history)["t:0"] == ((0, 60),)
     planned = plan_portions(history, found.pieces, {"t:0": ((0, 5),)})
-    assert planned.from_log == (Portion(split="t:0", start=5, end=40, runs=(1, 1)),)
-    assert planned.from_upstream == (Portion(split="t:0", start=40, end=60),)
+    assert planned.from_log == (BackfillChunk(split="t:0", start=5, end=40, runs=(1, 1)),)
+    assert planned.from_upstream == (BackfillChunk(split="t:0", start=40, end=60),)
 
 
 def test_what_nobody_has_any_more_is_told() -> None:
@@ -126,8 +126,8 @@ def test_earliest_reaches_back_before_the_source() -> None:
     assert spans(history) == {"t:0": ((5, 110),), "t:1": ((0, 100),)}
     assert history is not None
     assert plan_portions(history, found.pieces, {}).from_upstream == (
-        Portion(split="t:0", start=5, end=100),
-        Portion(split="t:1", start=0, end=100),
+        BackfillChunk(split="t:0", start=5, end=100),
+        BackfillChunk(split="t:1", start=0, end=100),
     )
 
 
