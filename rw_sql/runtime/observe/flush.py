@@ -23,7 +23,7 @@ from rw_sql.runtime.jobs.startable import DISCOVERING
 from rw_sql.runtime.jobs.statuses import present_statuses, run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.lag import rows_behind
-from rw_sql.runtime.positions.high_water import Ends
+from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.processes import now_ms
@@ -337,7 +337,7 @@ def _flush_reader(
 ) -> ObjectChange:
     snapshot = context.metastore.snapshot()
     reading = _Reading(
-        context=context, reader=reader, job=job, checkpoint=checkpoint, ends=Ends.of(context, snapshot, reader)
+        context=context, reader=reader, job=job, checkpoint=checkpoint, ends=HighWater.of(context, snapshot, reader)
     )
     if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
         return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
@@ -361,7 +361,7 @@ class _Reading:
     reader: MaterializedViewRecord | SinkRecord
     job: str
     checkpoint: str
-    ends: Ends
+    ends: HighWater
     patience: Patience = field(default_factory=Patience)
     stall: JobStatus | None = None
 

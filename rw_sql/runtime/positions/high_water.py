@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class HighWater:
     """The newest versions with rows of a reader's inputs, by the ids of their Delta tables, when they were looked at.
 
     ``feeds`` are those whose change feed is read. What a view reads of its upstream itself is not among them.
@@ -30,7 +30,7 @@ class Ends:
     feeds: frozenset[str]
 
     @staticmethod
-    def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> Ends:
+    def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
         """The ends of all that a reader reads now."""
         versions: dict[str, int] = {}
         fed, feeds = fed_by(snapshot, reader), set()
@@ -45,7 +45,7 @@ class Ends:
                 versions[table_id] = last
                 if input_id in fed:
                     feeds.add(table_id)
-        return Ends(versions=versions, feeds=frozenset(feeds))
+        return HighWater(versions=versions, feeds=frozenset(feeds))
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
         """Whether the reader of this checkpoint has committed all of it."""

@@ -13,7 +13,7 @@ from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.inputs import path_of
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
-from rw_sql.runtime.positions.high_water import Ends
+from rw_sql.runtime.positions.high_water import HighWater
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ class IdleView:
         # Before it is asked whether they are read: what is committed from here on wakes it.
         versions = _versions(context, spec)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
-        if not Ends.of(context, snapshot, record).are_reached(context, checkpoint):
+        if not HighWater.of(context, snapshot, record).are_reached(context, checkpoint):
             return None
         return IdleView(spec=spec, run=running.run, versions=versions)
 
