@@ -25,7 +25,7 @@ from rw_sql.model.definitions import (
 from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, UNCHANGED, change_rows
 from rw_sql.runtime.decoding.change_formats.values import ValueRules
 from rw_sql.runtime.decoding.plain_values import read_csv, read_json
-from rw_sql.runtime.support.deferred_columns import Recipe
+from rw_sql.runtime.support.deferred_columns import DeferredColumns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 class _Written:
     """What is to be done with records of some columns, and the columns of the log around those that a run adds."""
 
-    recipe: Recipe
+    recipe: DeferredColumns
     first: tuple[Column, ...]
     last: tuple[Column, ...]
 
@@ -127,10 +127,10 @@ class Decoder:
         if written is None:
             if len(known) >= _MOST_WRITTEN:
                 known.clear()
-            written = known[key] = self._write(Recipe(key[2]))
+            written = known[key] = self._write(DeferredColumns(key[2]))
         return written
 
-    def _write(self, records: Recipe) -> _Written:
+    def _write(self, records: DeferredColumns) -> _Written:
         statement = self.statement
         connector = connector_of(statement) or ""
         has_op = has_changes(statement)
@@ -159,7 +159,7 @@ def decode(
     return Decoder(statement, run, added).rows(records, batch=batch, bucket=bucket)
 
 
-def _decode_rows(records: Recipe, statement: CreateSource, added: int) -> tuple[Recipe, Column]:
+def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
     """The records with their rows, as ``_rw_row``, and why one has none."""
     encode = statement.format.encode if statement.format else "NATIVE"
     match encode:
@@ -178,7 +178,7 @@ def _decode_rows(records: Recipe, statement: CreateSource, added: int) -> tuple[
             )
 
 
-def _decode_csv(records: Recipe, statement: CreateSource, added: int) -> tuple[Recipe, Column]:
+def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
     given, count = encode_options(statement), len(statement.columns)
     # A header names the fields of its file, older ones too: the reader has put them in order.
     has_header = given.get("without_header", "false").lower() != "true"

@@ -21,7 +21,7 @@ from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, 
 from rw_sql.runtime.delta.row_counts import RowCount, expected_of
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, failure_of
-from rw_sql.runtime.jobs.rate_limit import Pace, Throttle
+from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
 from rw_sql.runtime.jobs.startable import require_readable, still_asked
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.log_size import current_bucket
@@ -78,7 +78,7 @@ class Ingest:
     schema: pa.Schema
     watch: UpstreamWatch | None
     fetcher: RecordFetcher | None
-    pace: Pace
+    pace: BatchLimits
     throttle: Throttle
     upkeep: Upkeep
     decoder: Decoder

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, SplitState
     from rw_sql.model.job_specs import IngestSpec
     from rw_sql.runtime.jobs.context import Context
-    from rw_sql.runtime.jobs.rate_limit import Pace
+    from rw_sql.runtime.jobs.rate_limit import BatchLimits
 
 Write: TypeAlias = "Callable[[DataFrame, int], None]"
 """What writes a batch, for ``foreachBatch``."""
@@ -39,7 +39,7 @@ class ReaderQuery:
     context: Context
     spec: IngestSpec
     kind: Connector
-    pace: Pace
+    pace: BatchLimits
     run: int
 
     @property

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.model.job_specs import IngestSpec
     from rw_sql.runtime.jobs.context import Context
-    from rw_sql.runtime.jobs.rate_limit import Pace
+    from rw_sql.runtime.jobs.rate_limit import BatchLimits
 
 _GOOD_SECONDS = 1.0
 
@@ -42,7 +42,7 @@ class WarmStart:
     snapshot: Snapshot
     source: SourceRecord
     opening: SourceStream
-    pace: Pace
+    pace: BatchLimits
     upstream: Upstream
     begins: dict[str, SplitState]
     at: float

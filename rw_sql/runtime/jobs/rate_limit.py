@@ -24,7 +24,7 @@ _RATE_INTERVAL_MS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class BatchLimits:
     """How often a batch starts (0: as soon as there is data) and how many records it reads at most.
 
     ``per_second`` is the rate that no stretch of batches may exceed, None where there is none.
@@ -35,17 +35,17 @@ class Pace:
     per_second: int | None = None
 
 
-def pace_of(options: Mapping[str, str]) -> Pace:
+def pace_of(options: Mapping[str, str]) -> BatchLimits:
     """The pace that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) ask for."""
     interval_ms = int(options.get(BARRIER_INTERVAL, "0"))
     limit = rate_limit(options)
     # Between two batches of a minute's interval more comes in than in a second.
     most = max(BATCH_RECORDS, min(BATCH_RECORDS * interval_ms // 1000, _MOST_IN_AN_INTERVAL))
     if limit is None:
-        return Pace(interval_ms=interval_ms, batch_records=most)
+        return BatchLimits(interval_ms=interval_ms, batch_records=most)
     interval_ms = max(interval_ms, _RATE_INTERVAL_MS)
     records = min(max(1, limit * interval_ms // 1000), most)
-    return Pace(interval_ms=interval_ms, batch_records=records, per_second=limit)
+    return BatchLimits(interval_ms=interval_ms, batch_records=records, per_second=limit)
 
 
 @dataclass(slots=True)

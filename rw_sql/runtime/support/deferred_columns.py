@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Steps(Protocol):
-    """What can be given another column: a DataFrame, or a Recipe of what is to be done with one."""
+    """What can be given another column: a DataFrame, or a DeferredColumns of what is to be done with one."""
 
     def withColumn(self, name: str, column: Column, /) -> Self:  # noqa: N802 - as DataFrame has it
         """As ``DataFrame.withColumn``."""
@@ -21,7 +21,7 @@ StepsT = TypeVar("StepsT", bound=Steps)
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class DeferredColumns:
     """What is to be done with a DataFrame of these columns.
 
     Of a batch of a few records most of the time went into saying it: the expressions of a source with six columns are
@@ -31,10 +31,10 @@ class Recipe:
     columns: tuple[str, ...]
     steps: tuple[tuple[str, Column], ...] = ()
 
-    def withColumn(self, name: str, column: Column, /) -> Recipe:  # noqa: N802 - as DataFrame has it
+    def withColumn(self, name: str, column: Column, /) -> DeferredColumns:  # noqa: N802 - as DataFrame has it
         """As ``DataFrame.withColumn``."""
         columns = self.columns if name in self.columns else (*self.columns, name)
-        return Recipe(columns, (*self.steps, (name, column)))
+        return DeferredColumns(columns, (*self.steps, (name, column)))
 
     def of(self, frame: DataFrame) -> DataFrame:
         """The DataFrame after all steps."""

@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 import pytest
 
-from rw_sql.runtime.jobs.rate_limit import BATCH_RECORDS, Pace, Throttle, pace_of
+from rw_sql.runtime.jobs.rate_limit import BATCH_RECORDS, BatchLimits, Throttle, pace_of
 from rw_sql.runtime.spark.sessions import polling_delay_ms
 
 
 @pytest.mark.parametrize(
     ("options", "pace"),
     [
-        ({}, Pace(interval_ms=0, batch_records=BATCH_RECORDS)),
-        ({"barrier_interval_ms": "250"}, Pace(interval_ms=250, batch_records=BATCH_RECORDS)),
-        ({"source_rate_limit": "10"}, Pace(interval_ms=1000, batch_records=10, per_second=10)),
+        ({}, BatchLimits(interval_ms=0, batch_records=BATCH_RECORDS)),
+        ({"barrier_interval_ms": "250"}, BatchLimits(interval_ms=250, batch_records=BATCH_RECORDS)),
+        ({"source_rate_limit": "10"}, BatchLimits(interval_ms=1000, batch_records=10, per_second=10)),
         (
             {"source_rate_limit": "10", "barrier_interval_ms": "2500"},
-            Pace(interval_ms=2500, batch_records=25, per_second=10),
+            BatchLimits(interval_ms=2500, batch_records=25, per_second=10),
         ),
         (
             {"source_rate_limit": "2000000000"},
-            Pace(interval_ms=1000, batch_records=BATCH_RECORDS, per_second=2_000_000_000),
+            BatchLimits(interval_ms=1000, batch_records=BATCH_RECORDS, per_second=2_000_000_000),
         ),
     ],
 )
-def test_pace(options: dict[str, str], pace: Pace) -> None:
+def test_pace(options: dict[str, str], pace: BatchLimits) -> None:
     assert pace_of(options) == pace
 
 
