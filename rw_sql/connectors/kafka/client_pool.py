@@ -44,7 +44,7 @@ class _Kept(Generic[C]):
     used: float = 0.0
 
 
-class KeptClients(Generic[C]):
+class ClientPool(Generic[C]):
     """Clients by their properties, each used by one thread at a time and ended when nobody has used it for a while."""
 
     def __init__(self, make: Callable[[Mapping[str, str]], C], end: Callable[[C], object]) -> None:
@@ -57,7 +57,7 @@ class KeptClients(Generic[C]):
         self._is_sweeping = False
         atexit.register(self.end_all)
 
-    def visit(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
+    def with_client(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
         """What ``ask`` gets of a client, which is kept where that raised nothing.
 
         What a kept client soon fails at with a BrokerError a new one is asked again: its brokers may have moved.
@@ -154,11 +154,11 @@ def _admin(properties: Mapping[str, str]) -> BrokerAdmin:
     return BrokerAdmin(properties, timeout=_VISIT_SECONDS)
 
 
-ADMINS: KeptClients[BrokerAdmin] = KeptClients(_admin, BrokerAdmin.close)
+ADMINS: ClientPool[BrokerAdmin] = ClientPool(_admin, BrokerAdmin.close)
 """Those that ask for metadata."""
 
 
-def visit(
+def with_client(
     properties: Mapping[str, str],
     ask: Callable[[BrokerAdmin], T],
     *,
@@ -172,7 +172,7 @@ def visit(
         admin.renew(timeout, since=since, is_read_committed=is_read_committed)
         return ask(admin)
 
-    return ADMINS.visit(properties, within)
+    return ADMINS.with_client(properties, within)
 
 
 def look(
@@ -197,6 +197,6 @@ def look(
         return Upstream(splits=splits, cluster=cluster, missing=missing)
 
     try:
-        return visit(properties, ask, timeout=timeout, is_read_committed=is_read_committed)
+        return with_client(properties, ask, timeout=timeout, is_read_committed=is_read_committed)
     except BrokerError as error:
         return Upstream(error=str(error))

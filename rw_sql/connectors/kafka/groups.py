@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import GroupOffsets
 from rw_sql.connectors.kafka.admin import BrokerError
-from rw_sql.connectors.kafka.client_pool import visit
+from rw_sql.connectors.kafka.client_pool import with_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ def committed(
 
     A committed offset is the next record that the group will read. Raises BrokerError.
     """
-    return visit(properties, partial(_ask, group=group, partitions=partitions), timeout=timeout)
+    return with_client(properties, partial(_ask, group=group, partitions=partitions), timeout=timeout)
 
 
 def _ask(admin: BrokerAdmin, *, group: str, partitions: Sequence[tuple[str, int]]) -> GroupOffsets:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError, admin_module
-from rw_sql.connectors.kafka.client_pool import KeptClients, visit
+from rw_sql.connectors.kafka.client_pool import ClientPool, with_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
         return {topic: (cluster, view.id) for topic, view in found.items()}, sparse, starts, ends
 
     try:
-        lives, sparse, starts, ends = visit(properties, ask, timeout=timeout, is_read_committed=False)
+        lives, sparse, starts, ends = with_client(properties, ask, timeout=timeout, is_read_committed=False)
     except BrokerError as error:
         return dict.fromkeys(topics, f"not known to hold a record at every offset: {error}")
     tails = {part: max(start, ends[part] - _PEEKED) for part, start in starts.items() if ends[part] > start}
@@ -72,7 +72,7 @@ def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends
     key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
     holes = _TOLD.get(key)
     if holes is None:
-        holes = _CONSUMERS.visit(properties, partial(_topics_with_holes, tails=tails, ends=ends))
+        holes = _CONSUMERS.with_client(properties, partial(_topics_with_holes, tails=tails, ends=ends))
         if all(cluster is not None and life is not None for cluster, life in lives.values()):
             with _telling:
                 while len(_TOLD) >= _MOST_TOLD:
@@ -165,7 +165,7 @@ def _close(consumer: Consumer) -> None:
     consumer.close()
 
 
-_CONSUMERS: KeptClients[Consumer] = KeptClients(_consumer, _close)
+_CONSUMERS: ClientPool[Consumer] = ClientPool(_consumer, _close)
 
 
 def record_times(
@@ -193,5 +193,5 @@ def record_times(
 
     if listed:
         with suppress(BrokerError):
-            _CONSUMERS.visit(properties, ask)
+            _CONSUMERS.with_client(properties, ask)
     return times

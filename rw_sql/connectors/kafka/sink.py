@@ -88,7 +88,7 @@ class KafkaSink:
     ) -> SinkLook:
         """Whether the brokers answer, have the topic, and let this user write to it."""
         try:
-            _, found, missing = kafka_visits.visit(
+            _, found, missing = kafka_visits.with_client(
                 kafka_properties.admin_properties(load_spec("kafka"), options),
                 lambda admin: admin.describe(topics_of(options)),
                 timeout=kafka_properties.call_timeout(self.spec, options, timeout),

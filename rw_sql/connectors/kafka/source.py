@@ -109,7 +109,7 @@ class KafkaConnector(PlainConnector):
             return admin.offsets(wanted, milliseconds, kafka_admin.LATEST)
 
         try:
-            at, ends = kafka_visits.visit(
+            at, ends = kafka_visits.with_client(
                 kafka_properties.admin_properties(self.spec, options),
                 ask,
                 timeout=kafka_properties.call_timeout(self.spec, options, timeout),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.kafka.admin import BrokerError
-from rw_sql.connectors.kafka.client_pool import visit
+from rw_sql.connectors.kafka.client_pool import with_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class TopicWatch:
     def incarnations(self, topics: Sequence[str]) -> dict[str, str | None]:
         """The id each topic has now; a topic that is gone is left out. Raises OSError where no broker answers."""
         try:
-            return visit(self._properties, lambda admin: admin.topic_ids(topics), timeout=_TIMEOUT_SECONDS)
+            return with_client(self._properties, lambda admin: admin.topic_ids(topics), timeout=_TIMEOUT_SECONDS)
         except BrokerError as error:
             raise ConnectionError(str(error)) from error
 
