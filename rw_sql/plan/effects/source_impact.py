@@ -48,7 +48,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class SourceImpact:
     """One reader of a source before and after. ``states`` are its positions after; ``unreadable`` what breaks.
 
     ``doubt`` says why it cannot be told what the upstream holds.
@@ -94,9 +94,9 @@ def states_after(
     return found
 
 
-def moves_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) -> Asking[list[Move]]:
+def impacts_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) -> Asking[list[SourceImpact]]:
     """What becomes of the readers of sources if the catalog goes from ``snapshot`` to ``then``."""
-    moves: list[Move] = []
+    moves: list[SourceImpact] = []
     for source_id in source_ids:
         source, moved = snapshot.get(source_id), then.get(source_id)
         if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
@@ -106,14 +106,14 @@ def moves_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) -> A
     return moves
 
 
-def predictions(moves: Iterable[Move]) -> str:
+def predictions(moves: Iterable[SourceImpact]) -> str:
     """The predictions of moves, as they are stored with an operation."""
     return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
 
 
 def move_of(
     snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRecord, *, is_taken_back: bool = False
-) -> Asking[Move]:
+) -> Asking[SourceImpact]:
     """What becomes of one reader; looks at both the upstreams.
 
     ``is_taken_back``: its rows go back with the positions, so that nothing is repeated or left out.
@@ -152,7 +152,7 @@ def move_of(
         splits=rows,
         notices=tuple(notices),
     )
-    return Move(
+    return SourceImpact(
         reader=reader,
         preview=preview,
         prediction=predicted(source, stands, preview),
@@ -215,7 +215,7 @@ def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()
     return Preview(title=title, parts=parts, notices=notices)
 
 
-def answers_of(move: Move) -> tuple[ObjectChange, ...]:
+def answers_of(move: SourceImpact) -> tuple[ObjectChange, ...]:
     """What a statement says it changed of one source."""
     name = move.source.name
     of = f" [{move.reader.view.name}]" if move.reader.view is not None else ""
@@ -235,7 +235,7 @@ def answers_of(move: Move) -> tuple[ObjectChange, ...]:
     return tuple(rows)
 
 
-def all_answers(moves: Iterable[Move]) -> tuple[ObjectChange, ...]:
+def all_answers(moves: Iterable[SourceImpact]) -> tuple[ObjectChange, ...]:
     """What a statement says it changed, each thing once: several readers of one source may say the same."""
     return tuple(dict.fromkeys(row for move in moves for row in answers_of(move)))
 

@@ -15,8 +15,8 @@ from rw_sql.plan.effects.source_impact import (
     all_answers,
     connection_answers,
     connection_part,
+    impacts_of,
     in_one,
-    moves_of,
     predictions,
     touched_sources,
 )
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.metastore.snapshot import Effect
-    from rw_sql.plan.effects.source_impact import Move
+    from rw_sql.plan.effects.source_impact import SourceImpact
     from rw_sql.plan.requests.catalog import Asking
 
 BLOCK = "BEGIN UNSAFE"
@@ -123,7 +123,7 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
         answer = ObjectChange(object="", change="NOTHING", detail="the statements of the block come to nothing")
         return Plan(statement=statement, changes=(answer,), affected=affected)
     then = after(snapshot, collected.changes)
-    moves = yield from moves_of(snapshot, then, _moved(effect, snapshot, then))
+    moves = yield from impacts_of(snapshot, then, _moved(effect, snapshot, then))
     connections = [r for r in map(then.get, effect.objects) if isinstance(r, ConnectionRecord)]
     holds = _holds(effect, snapshot, {move.source.id for move in moves})
     parts = [connection_part(snapshot, then, connection) for connection in connections]
@@ -179,7 +179,7 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
     )
 
 
-def _unallowed(collected: Collected, moves: Sequence[Move]) -> tuple[str, ...]:
+def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str, ...]:
     """The words of ALLOW that a statement lacks for what the block comes to."""
     comes = predicted_words(split for move in moves for split in move.preview.splits)
     lacking = {word for plan in collected.plans for word in plan.unallowed}

@@ -29,8 +29,8 @@ from rw_sql.plan.effects.source_impact import (
     all_answers,
     connection_answers,
     connection_part,
+    impacts_of,
     in_one,
-    moves_of,
     predictions,
     touched_sources,
 )
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.codec import BeforeImage
     from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
-    from rw_sql.plan.effects.source_impact import Move
+    from rw_sql.plan.effects.source_impact import SourceImpact
 
 UNDO = "UNDO OPERATION"
 
@@ -292,7 +292,7 @@ def _plan(
     fragments = {*before.splits, *before.states}
     ids = [change.record.id for change in changes if isinstance(change, PutObject)]
     is_moving = bool(fragments) or any(not isinstance(then.get(id_), PauseRecord) for id_ in ids)
-    moves = yield from moves_of(snapshot, then, touched_sources(fragments, ids, then) if is_moving else ())
+    moves = yield from impacts_of(snapshot, then, touched_sources(fragments, ids, then) if is_moving else ())
     _require_readable(statement, moves)
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]
@@ -338,7 +338,7 @@ def _names(snapshot: Snapshot, record: ObjectRecord) -> tuple[str, ...]:
     return (record.name, *(dependent.name for dependent in snapshot.dependents_of(record.id)))
 
 
-def _require_readable(statement: UndoOperation, moves: Sequence[Move]) -> None:
+def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -> None:
     for move in moves:
         if move.unreadable:
             listed = ", ".join(found.describe() for found in move.unreadable[:8])
