@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Steps(Protocol):
-    """What can be given another column: a DataFrame, or a DeferredColumns of what is to be done with one."""
+    """What can be given another column: a DataFrame, or DeferredColumns, which say what is to be done with one."""
 
     def withColumn(self, name: str, column: Column, /) -> Self:  # noqa: N802 - as DataFrame has it
         """As ``DataFrame.withColumn``."""
