@@ -11,7 +11,7 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +23,14 @@ from rw_sql.syntax import split_script
 from tests.checkpoints.made import kafka, make_checkpoint
 from tests.integration.attached import produce_json
 from tests.support.own_package import installed
+from tests.support.secured import set_scram_password
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
+    from tests.support.secured import Secured
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -44,12 +46,13 @@ class Reader:
     """Somebody who reads a page: where they are, what they have, and what the page's words stand for there.
 
     ``at`` is how sources reach the broker, ``before`` what they do in a terminal before the SQL block of a number,
-    counted from 0.
+    counted from 0; ``secured`` is a broker that wants to know who asks, started when a page is the first to need it.
     """
 
     session: AttachedSession
     broker: BrokerInfo
     second: BrokerInfo
+    secured: Callable[[], Secured]
     folder: Path
     at: str
     words: dict[str, str] = field(default_factory=dict)
@@ -178,9 +181,25 @@ def checkpoint(reader: Reader) -> None:
 
 
 def password(reader: Reader) -> None:
-    reader.connection()
-    reader.sources("orders")
-    reader.views()
+    reader.broker = replace(reader.broker, bootstrap=reader.secured().plain)
+
+    def log_in() -> None:
+        set_scram_password(reader.broker.bootstrap, "reader-1", "the first password")
+        reader.at = (
+            f"properties.bootstrap.server = '{reader.secured().by_password}', "
+            "properties.security.protocol = 'sasl_ssl', "
+            "properties.sasl.mechanism = 'SCRAM-SHA-512', properties.sasl.username = 'reader-1', "
+            "properties.sasl.password = SECRET kafka_password, "
+            f"properties.ssl.ca.location = '{reader.secured().authority_file}'"
+        )
+        reader.connection()
+        reader.sources("orders")
+        reader.views()
+        # The broker takes one password a user: it has the new one before the statement tries it.
+        set_scram_password(reader.broker.bootstrap, "reader-1", "the second password")
+
+    reader.before[1] = log_in
+    reader.before[4] = lambda: set_scram_password(reader.broker.bootstrap, "reader-2", "the second password")
 
 
 def connector(reader: Reader) -> None:
@@ -227,6 +246,7 @@ def test_a_page_runs(
     session: AttachedSession,
     broker: BrokerInfo,
     second_broker: BrokerInfo,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -235,7 +255,14 @@ def test_a_page_runs(
     session.run("SET statement_timeout = '300s'")  # a busy machine takes longer than 60 s to start the first jobs
     session.answer(True)
     at = f"properties.bootstrap.server = '{broker.bootstrap}'"
-    reader = Reader(session=session, broker=broker, second=second_broker, folder=tmp_path, at=at)
+    reader = Reader(
+        session=session,
+        broker=broker,
+        second=second_broker,
+        secured=lambda: request.getfixturevalue("secured"),
+        folder=tmp_path,
+        at=at,
+    )
     reader.words["127.0.0.1:9092"] = broker.bootstrap
     PAGES[page](reader)
     text = (ROOT / page).read_text(encoding="utf-8")
