@@ -5,7 +5,7 @@ from hypothesis import settings
 
 from rw_sql.cli.keeper import keep_tidy
 
-pytest_plugins = ["tests.broker", "tests.secured", "tests.postgres"]
+pytest_plugins = ["tests.broker", "tests.one_spark", "tests.postgres", "tests.secured", "tests.seeds"]
 
 # Asserts outside of test modules tell what differs, too.
 pytest.register_assert_rewrite("tests.integration", "tests.plan")

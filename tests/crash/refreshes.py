@@ -18,12 +18,15 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from tests.ageing import Pauses
-from tests.crash.lives import Lives
+from tests.crash.lives import Lives, replaced
 from tests.spark_settings import settings_for
 from tests.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
 
 POINTS = (
     "refresh.before_load",
@@ -67,10 +70,14 @@ def changed(rows: Rows, draw: random.Random) -> Rows:
 class KilledRefresh:
     """A table that is read as a whole, and two views on it: one has its rows, one counts them by a group."""
 
-    def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int) -> None:
+    def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int, spark: SparkSession | None = None) -> None:
         self.folder = folder
         self.lives = Lives(
-            module="tests.crash.refreshes", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed)
+            module="tests.crash.refreshes",
+            folder=folder,
+            seconds=LIFE_SECONDS,
+            pauses=Pauses(seed=seed),
+            spark=spark,
         )
         self.chunk = chunk
         self.draw = random.Random(seed)
@@ -106,7 +113,7 @@ class KilledRefresh:
 
     def _process(self, point: str, chunk: int) -> int:
         task = {"folder": str(self.folder), "rows": len(self.rows), "chunk": chunk, "point": point}
-        return self.lives.live(task)
+        return self.lives.live(task, is_killed=bool(point))
 
     def _compare(self) -> None:
         found = json.loads((self.folder / "found.json").read_text())
@@ -140,16 +147,9 @@ def _differences(found: Rows, expected: Rows) -> str:
     return f"{len(wrong)} rows are wrong or missing ({wrong[:5]}), {len(more)} too many ({more[:5]})"
 
 
-def _main(task: dict[str, Any]) -> None:
-    import rw_sql
-    from rw_sql.runtime import faults
-    from rw_sql.runtime.refresh import staging
-
-    staging.CHUNK_ROWS = task["chunk"]
-    # A process goes on with a merge as soon as it has begun.
-    faults.arm(task["point"], "both")
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """A table and views, made where they are missing, a refresh where this upstream was not loaded; what they hold."""
     folder = Path(task["folder"])
-    spark = rw_sql.connect(str(folder / "warehouse"), config=settings_for(task["rows"]))
     spark.sql("SET statement_timeout = '600s'")
     first = folder / "first.json"
     if spark.sql("SELECT name FROM rw_catalog.rw_tables").isEmpty():
@@ -185,8 +185,25 @@ def _main(task: dict[str, Any]) -> None:
         "first": int(first.read_text()),
     }
     (folder / "found.json").write_text(json.dumps(found))
-    rw_sql.detach(spark)
-    spark.stop()
+
+
+def around(task: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Chunks as small as the task wants: a process goes on with a merge as soon as it has begun."""
+    from rw_sql.runtime.refresh import staging
+
+    return replaced(staging, CHUNK_ROWS=task["chunk"])
+
+
+def _main(task: dict[str, Any]) -> None:
+    import rw_sql
+    from rw_sql.runtime import faults
+
+    with around(task):
+        faults.arm(task["point"], "both")
+        spark = rw_sql.connect(str(Path(task["folder"]) / "warehouse"), config=settings_for(task["rows"]))
+        go_on(spark, task)
+        rw_sql.detach(spark)
+        spark.stop()
 
 
 if __name__ == "__main__":
