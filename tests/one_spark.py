@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import rw_sql
-from tests.s3_store import S3Store
 from tests.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
@@ -19,10 +17,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.s3_store import S3Store
+
 
 @pytest.fixture(scope="session")
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     """A store that speaks S3; whatever this process starts afterwards reaches it by the environment."""
+    # Runs without Spark do not wait until all of this is loaded.
+    from tests.s3_store import S3Store
+
     store = S3Store(tmp_path_factory.mktemp("s3"))
     with store.reached_by_the_environment():
         yield store
@@ -32,6 +35,8 @@ def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of this process, attached to nothing."""
+    import rw_sql
+
     settings = dict(FEW_ROWS)
     if request.config.getoption("--warehouse") == "s3":
         settings |= request.getfixturevalue("s3_store").spark_settings()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from rw_sql.metastore import Metastore
 from tests.ageing import Pauses
 from tests.crash.lives import Lives, replaced
 from tests.spark_settings import settings_for
@@ -152,14 +153,17 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
     folder = Path(task["folder"])
     spark.sql("SET statement_timeout = '600s'")
     first = folder / "first.json"
-    if spark.sql("SELECT name FROM rw_catalog.rw_tables").isEmpty():
+    # A JVM that has just begun would load for seconds what it takes to ask the views of the catalog.
+    metastore = Metastore.open(str(folder / "warehouse"))
+    if metastore.snapshot().find("table", "t") is None:
         spark.sql(
             "CREATE TABLE t (id BIGINT PRIMARY KEY, word VARCHAR) WITH (connector = 'delta', "
             f"delta.path = '{folder / 'upstream'}', refresh_mode = 'FULL_RELOAD')"
         )
         spark.sql("CREATE MATERIALIZED VIEW copy AS SELECT id, word FROM t")
         spark.sql(f"CREATE MATERIALIZED VIEW counted AS SELECT id % {KINDS} AS grp, count(*) AS n FROM t GROUP BY 1")
-    (table,) = spark.sql("SELECT id FROM rw_catalog.rw_tables WHERE name = 't'").collect()
+    table = metastore.snapshot().find("table", "t")
+    assert table is not None
     path = f"{folder / 'warehouse'}/data/{table.id}/1"
 
     def state() -> Any:
