@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--busy", type=int, default=0, metavar="N", help="run N busy processes beside the tests")
     parser.addoption("--busy-nice", type=int, default=0, metavar="N", help="the niceness of the busy processes")
     parser.addoption("--sample", type=int, default=0, metavar="K", help="run K crash and live tests, drawn by --seed")
-    parser.addoption("--seed", type=int, default=1, metavar="N", help="what --sample is drawn by")
+    parser.addoption("--seed", type=int, metavar="N", help="what draws, by default the commit: tests/support/seeds.py")
     parser.addoption(
         "--warehouse",
         choices=("local", "s3"),
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where several workers share the tests, those of one file stay together, since they share its fixtures; the
     chains of kills, which take longest and share nothing, start first and apart from each other."""
     if config.getoption("--sample"):
-        drawn = draw_sample(items, config.getoption("--sample"), config.getoption("--seed"))
+        drawn = draw_sample(items, config.getoption("--sample"), config.getoption("--seed") or 0)
         config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
         items[:] = drawn
     for item in items:
