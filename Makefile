@@ -11,7 +11,7 @@ DOCS := $(VENV)/.docs
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-room test-busy check format docs bench bench-quick proof clean
+.PHONY: help setup demo test test-all test-unit test-room test-busy check format docs bench bench-quick proof clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -39,7 +39,13 @@ $(JARS): $(READY)
 	@$(BIN)/python -m tests.support.jars
 	@touch $@
 
-test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers, and PostgreSQL where it is installed
+# Of the tests that take long, one in so many, drawn by the commit (tests/support/seeds.py).
+TEST_DRAW ?= 3
+
+test: setup $(JARS) ## the tests, of the long ones a third; they start their own brokers, and PostgreSQL where it is installed
+	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+
+test-all: setup $(JARS) ## every test, the long ones too
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
 test-unit: setup ## the tests that need neither Spark nor a broker nor PostgreSQL

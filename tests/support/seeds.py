@@ -1,8 +1,8 @@
-"""What the crash tests draw their share of the kills by: ``--seed``, or the commit that is tested.
+"""A seed that draws what one run of the tests covers: ``--seed``, or the commit that is tested.
 
-``make test`` is to end while somebody waits for it, and a process that is killed costs it half a minute. So each commit
-draws a few of the kills, of every kind one; a commit draws the same ones wherever it is tested. ``make proof`` goes
-through them all.
+``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
+commit draws a few of the kills, one of every kind, and a share of the tests that are marked ``long``; a commit draws
+the same ones wherever it is tested. ``make test-all`` runs every test, and ``make proof`` kills at every point.
 """
 
 from __future__ import annotations
@@ -33,11 +33,23 @@ def commit_seed() -> int:
     return int(told.stdout[:_DIGITS], 16)
 
 
+def seed_of(config: pytest.Config) -> int:
+    """``--seed`` where it is given, else the commit's."""
+    given: int | None = config.getoption("--seed")
+    return commit_seed() if given is None else given
+
+
 @pytest.fixture(scope="session")
 def seed(request: pytest.FixtureRequest) -> int:
-    """``--seed`` where it is given, else the commit's; a test that fails shows it among its arguments."""
-    given: int | None = request.config.getoption("--seed")
-    return commit_seed() if given is None else given
+    """The run's seed; a test that fails shows it among its arguments."""
+    return seed_of(request.config)
+
+
+def draw_long(items: Sequence[pytest.Item], one_in: int, seed: int) -> list[pytest.Item]:
+    """All tests, but of the long ones only one in so many; that many seeds in a row draw each of them once."""
+    long = [item.nodeid for item in items if item.get_closest_marker("long") is not None]
+    left_out = {name for number, name in enumerate(long) if (number + seed) % one_in}
+    return [item for item in items if item.nodeid not in left_out]
 
 
 def one_of(kinds: Sequence[Sequence[T]], seed: int) -> list[T]:
