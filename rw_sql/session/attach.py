@@ -31,6 +31,7 @@ from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
 from rw_sql.runtime.spark.frames import frame_of
 from rw_sql.runtime.spark.interrupts import interruptible, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
+from rw_sql.runtime.spark.jvm import hadoop_configuration, java_packages
 from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.sql.catalog_views import SparkViews
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
@@ -343,9 +344,8 @@ def _leave_out_checksums(spark: SparkSession) -> None:
     Without its native library Hadoop runs a process for every file that it makes, milliseconds each, eight for a batch
     of a stream: half of them for these.
     """
-    session: Any = spark
-    java = session._jvm
-    files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI("file:///"), session._jsc.hadoopConfiguration())
+    java = java_packages(spark)
+    files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI("file:///"), hadoop_configuration(spark))
     files.setWriteChecksum(False)
 
 

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.delta.row_counts import MiscountError, RowCount, rows_read
+from rw_sql.runtime.spark.jvm import java_frame, java_packages, java_session, save_command
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
@@ -124,11 +125,9 @@ def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object],
 
 def _save(rows: DataFrame, path: str) -> _Reported:
     """Writes rows as Parquet files, as ``DataFrameWriter.save`` does, which keeps its counters to itself."""
-    writer: Any = rows.write.format("parquet").mode("error").options(**_WRITING)
-    frame: Any = rows
-    jvm = frame.sparkSession._jvm
-    command = writer._jwrite.saveCommand(jvm.scala.Option.apply(path))
-    done = jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame._jdf.sparkSession(), command)
+    command = save_command(rows, path, "parquet", _WRITING)
+    frames = java_packages(rows.sparkSession).org.apache.spark.sql.classic.Dataset
+    done = frames.ofRows(java_frame(rows).sparkSession(), command)
     plan = done.queryExecution().commandExecuted().commandPhysicalPlan()
     counters = plan.metrics()
     written, files = (int(counters.apply(name).value()) for name in ("numOutputRows", "numFiles"))
@@ -246,10 +245,10 @@ def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
 
 def _forget_table(frame: DataFrame, place: str) -> None:
     """Lets Delta forget what it knows of a table: it would for an hour, of one table a batch."""
-    session: Any = frame.sparkSession
-    java = session._jvm
+    session = frame.sparkSession
+    java = java_packages(session)
     java.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
-        session._jsparkSession, java.org.apache.hadoop.fs.Path(place)
+        java_session(session), java.org.apache.hadoop.fs.Path(place)
     )
 
 

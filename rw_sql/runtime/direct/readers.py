@@ -23,6 +23,7 @@ from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
 from rw_sql.runtime.jobs.startable import require_readable, require_splits
+from rw_sql.runtime.spark.jvm import analyzed_plan
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax import canonical_type
 
@@ -320,8 +321,7 @@ def _with_life(state: SplitState, cluster: str | None, incarnation: str | None) 
 
 def _leaves(frame: DataFrame) -> list[Any]:
     """The sources of a streaming query, in the order of its offset log's lines."""
-    query: Any = frame
-    leaves = query._jdf.queryExecution().analyzed().collectLeaves()
+    leaves = analyzed_plan(frame).collectLeaves()
     found = [leaves.apply(i) for i in range(leaves.size())]
     # A reference to a WITH query is a leaf as well, and no source: what it stands for is among the leaves itself.
     return [leaf for leaf in found if str(leaf.getClass().getSimpleName()).startswith("StreamingRelation")]

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rw_sql.runtime.spark.jvm import thrown_by
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 
 if TYPE_CHECKING:
@@ -140,9 +141,8 @@ def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Fail
         return None
     if stall is not None:
         return stall.failure
-    java: Any = query
-    thrown = java._jsq.exception()
-    return Failure(reason=_innermost(thrown.get()) if thrown.isDefined() else "the query ended without an error")
+    thrown = thrown_by(query)
+    return Failure(reason="the query ended without an error" if thrown is None else _innermost(thrown))
 
 
 def _innermost(thrown: Any) -> str:

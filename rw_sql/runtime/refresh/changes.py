@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import AtomicType
 
+from rw_sql.runtime.spark.jvm import java_frame
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
 
     A key of the table is in both or gone. If one was met twice these are more than the table has rows.
     """
-    seen: Any = changes._jdf.queryExecution().observedMetrics().get(_SEEN)
+    seen = java_frame(changes).queryExecution().observedMetrics().get(_SEEN)
     if not seen.isDefined():
         return False
     row = seen.get()

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from rw_sql.runtime.spark.jvm import gateway_client, is_stopped
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
@@ -65,8 +67,7 @@ _main = _Main()
 def watch(spark: SparkSession) -> None:
     """Prepares Ctrl-C for a session: from the main thread also at a prompt, where PySpark's handler is replaced."""
     context = spark.sparkContext
-    gateway: Any = context._gateway
-    client = gateway._gateway_client
+    client = gateway_client(context)
     if _main.context is not context:
         _main.context, _main.is_tagged = context, False
     if _main.client is not client:
@@ -130,7 +131,7 @@ def _is_pysparks(handler: object) -> bool:
 
 def _tag() -> None:
     """Marks the jobs that the main thread starts from now on; streams are started by other threads."""
-    if _main.context is not None and _main.context._jsc is not None:
+    if _main.context is not None and not is_stopped(_main.context):
         _main.context.addJobTag(_TAG)
         _main.is_tagged = True
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from rw_sql.plan.requests.queries import WHOLE, AnalyzeQuery, QueryAnalysis
+from rw_sql.runtime.spark.jvm import analyzed_plan, java_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +80,7 @@ def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
     from pyspark.errors import PySparkException
 
     try:
-        return bool(_analyzed(frame).sameResult(_analyzed(spark.sql(text))))
+        return bool(analyzed_plan(frame).sameResult(analyzed_plan(spark.sql(text))))
     except PySparkException:
         return False
 
@@ -95,10 +96,10 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) ->
             )
     schema = frame.schema.json()
     varies = _varying(frame)
-    varies_in = _varying_step(_analyzed(frame)) if varies is not None else None
+    varies_in = _varying_step(analyzed_plan(frame)) if varies is not None else None
     found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
     if request.form == WHOLE:
-        found = replace(found, operators=_operators(_analyzed(frame)))
+        found = replace(found, operators=_operators(analyzed_plan(frame)))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):
         return found  # refused by whoever asked, who can name the column
     try:
@@ -117,7 +118,7 @@ _CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|curre
 
 def _varying(frame: DataFrame) -> str | None:
     """What in a query makes its result another one each time it is run; None where nothing does."""
-    plan = _analyzed(frame)
+    plan = analyzed_plan(frame)
     if not plan.deterministic():
         return "a function that gives another value each time"
     found = _CLOCK.search(str(plan.toString()))
@@ -138,14 +139,9 @@ def _operators(plan: Any) -> frozenset[str]:
     return frozenset({_class(plan)}).union(*(_operators(child) for child in _children(plan)))
 
 
-def _analyzed(frame: DataFrame) -> Any:
-    query: Any = frame
-    return query._jdf.queryExecution().analyzed()
-
-
 def _is_bare_aggregation(frame: DataFrame) -> bool:
     """Whether a query is one aggregation, of which nothing but columns are picked afterwards."""
-    plan = _analyzed(frame)
+    plan = analyzed_plan(frame)
     while _class(plan) in (*_TRANSPARENT, "Project"):
         (plan,) = _children(plan)
     return _class(plan) == "Aggregate" and not _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate"))
@@ -172,11 +168,10 @@ def _told(error: Any) -> str:
 
 def _check_streaming(spark: SparkSession, frame: DataFrame, mode: str) -> None:
     """Spark's own check of streaming queries. Raises PySparkException."""
-    session: Any = spark
-    jvm = session._jvm
+    jvm = java_packages(spark)
     output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    checker.checkForStreaming(_analyzed(frame), output_mode)
+    checker.checkForStreaming(analyzed_plan(frame), output_mode)
 
 
 def _class(plan: Any) -> str:
@@ -194,7 +189,7 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
     """The output columns that identify a row where the query replaces rows; or a refusal with its hint."""
-    top = _analyzed(frame)
+    top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None
     output = top.output()

@@ -13,6 +13,16 @@ from weakref import WeakKeyDictionary
 from rw_sql.connectors.delta.versions import BY_AGE
 from rw_sql.errors import SPARK_ENDED, SqlError
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
+from rw_sql.runtime.spark.jvm import (
+    active_context,
+    forget_gateway,
+    gateway,
+    gateway_process,
+    is_stopped,
+    java_packages,
+    java_session,
+    set_active_session,
+)
 from rw_sql.runtime.support.processes import is_process_alive, process_start
 
 if TYPE_CHECKING:
@@ -100,8 +110,7 @@ class SparkSessions:
     @cached_property
     def _shared_state(self) -> Any:
         """What all sessions of this Spark have in common."""
-        session: Any = self.spark
-        return session._jsparkSession.sharedState()
+        return java_session(self.spark).sharedState()
 
     def is_alive(self) -> bool:
         """Whether Spark still runs: its JVM lives and nobody stopped it. Asks no JVM: microseconds, never an error."""
@@ -120,8 +129,7 @@ class SparkSessions:
     def _why_ended(self) -> str | None:
         if _is_reaped(self.jvm_pid) or not is_process_alive(self.jvm_pid, self._jvm_start):
             return "the JVM of this Spark session is gone"
-        context: Any = self.spark.sparkContext
-        return "this Spark session was stopped" if context._jsc is None else None
+        return "this Spark session was stopped" if is_stopped(self.spark.sparkContext) else None
 
     def running_query(self, query_id: str) -> str | None:
         """The query with this id that runs in the JVM, in whichever session, as a message names it; else None."""
@@ -148,9 +156,8 @@ class SparkSessions:
         return session
 
     def _set_delay(self, session: SparkSession) -> None:
-        java: Any = self.spark
         running = self._shared_state.activeStreamingQueries().size()
-        least_ms = java._jsparkSession.sessionState().conf().streamingPollingDelay()
+        least_ms = java_session(self.spark).sessionState().conf().streamingPollingDelay()
         session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running, least_ms)}ms")
 
     def load(self, packages: Iterable[str]) -> None:
@@ -170,17 +177,14 @@ class SparkSessions:
         context = self.spark.sparkContext
         known = _threads.get(context)
         if known is None:
-            session: Any = self.spark
-            # Each part of such a name is a question to the JVM.
-            known = session._jvm.java.lang.Thread, self._shared_state.jarClassLoader()
+            known = java_packages(self.spark).java.lang.Thread, self._shared_state.jarClassLoader()
             _threads[context] = known
         thread, loader = known
         thread.currentThread().setContextClassLoader(loader)
 
     def _quiet(self) -> None:
         """Spark's status page cannot load the classes of metrics that came by ADD JAR, and says so at every batch."""
-        session: Any = self.spark
-        log4j = session._jvm.org.apache.logging.log4j
+        log4j = java_packages(self.spark).org.apache.logging.log4j
         listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
         log4j.core.config.Configurator.setLevel(listener, log4j.Level.ERROR)
 
@@ -202,8 +206,7 @@ class SparkSessions:
 
     def _resolve(self, package: str) -> list[str]:
         """The jars of an ``ivy://`` coordinate, as ADD JAR would find them; remembered from then on."""
-        session: Any = self.spark
-        jvm = session._jvm
+        jvm = java_packages(self.spark)
         found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(jvm.java.net.URI.create(package))
         jars = [str(jar) for jar in found.mkString("\n").split("\n")]
         remember_jars(package, jars)
@@ -220,52 +223,39 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
 
 def activate(spark: SparkSession) -> None:
     """Makes a session the one that Spark takes for this thread's, as each ``createDataFrame`` does."""
-    type(spark)._activeSession = spark
-    session: Any = spark
+    set_active_session(spark)
     context = spark.sparkContext
     of_java = _session_classes.get(context)
     if of_java is None:
-        # Each part of such a name is a question to the JVM.
-        of_java = _session_classes[context] = session._jvm.org.apache.spark.sql.classic.SparkSession
-    of_java.setActiveSession(session._jsparkSession)
+        of_java = _session_classes[context] = java_packages(spark).org.apache.spark.sql.classic.SparkSession
+    of_java.setActiveSession(java_session(spark))
 
 
 def jvm_pid(spark: SparkSession) -> int:
     """The process id of the session's JVM."""
-    session: Any = spark
-    return int(session._jvm.java.lang.ProcessHandle.current().pid())
+    return int(java_packages(spark).java.lang.ProcessHandle.current().pid())
 
 
 def _is_reaped(pid: int) -> bool:
     """Whether pyspark started this JVM in this process and it has ended: a child that nobody asked after is a zombie,
     which not every system tells from a running process."""
-    from pyspark import SparkContext
-
-    process = vars(SparkContext._gateway).get("proc") if SparkContext._gateway is not None else None
+    process = gateway_process()
     return process is not None and process.pid == pid and process.poll() is not None
 
 
 def leave_dead_jvm() -> None:
     """Lets pyspark forget a JVM that has ended, so that the next session starts another. Does nothing while it runs."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return
-    process = vars(gateway).get("proc")
-    if process is None or process.poll() is None:
+    dead, process = gateway(), gateway_process()
+    if dead is None or process is None or process.poll() is None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        context = SparkContext._active_spark_context
+        context = active_context()
         if context is not None:
             # pyspark takes a JVM that is gone for one that answers badly; where its port refuses, the first stop() ends
             # early and only the second, which no longer asks the JVM, lets go of the rest.
             with suppress(OSError):
                 context.stop()
             context.stop()
-    gateway.shutdown_callback_server()
-    SparkContext._gateway = SparkContext._jvm = None
-    SparkSession._instantiatedSession = None
-    SparkSession._activeSession = None
+    dead.shutdown_callback_server()
+    forget_gateway()

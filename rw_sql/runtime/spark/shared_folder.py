@@ -14,12 +14,13 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from rw_sql.runtime.spark.jvm import java_context
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.failures import StalledError, cause_line
 
@@ -128,8 +129,7 @@ def _some_executors(context: SparkContext) -> set[str]:
 
 def _executors(context: SparkContext) -> set[str]:
     """The ids of the executors that there are now."""
-    java: Any = context
-    return set(filter(None, str(java._jsc.sc().getExecutorIds().mkString(",")).split(",")))
+    return set(filter(None, str(java_context(context).getExecutorIds().mkString(",")).split(",")))
 
 
 def _ask(warehouse: Warehouse, context: SparkContext) -> list[_Answer]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.runtime.spark.jvm import active_context, java_context
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -16,13 +18,10 @@ _NEWEST_JOBS = 3
 
 def work_of(group: str) -> tuple[object, ...]:
     """What grows while Spark works for a group: its newest jobs, their tasks done, records read and written."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
+    context = active_context()
     if context is None:
         return ()
-    java: Any = context
-    tracker, store = context.statusTracker(), java._jsc.sc().statusStore()
+    tracker, store = context.statusTracker(), java_context(context).statusStore()
     jobs = sorted(tracker.getJobIdsForGroup(group))[-_NEWEST_JOBS:]
     infos = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
     return (*jobs, *(_of_stage(store, stage) for stage in _stages(info.stageIds for info in infos)))

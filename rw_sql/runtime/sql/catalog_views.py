@@ -6,7 +6,7 @@ That is the ``rw_catalog`` views, every view's rows, and of each source the reco
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from deltalake import DeltaTable
@@ -18,6 +18,7 @@ from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, fo
 from rw_sql.plan.statements.common import shape_in_catalog
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
+from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -152,8 +153,7 @@ class SparkViews:
         return catalog.currentDatabase() == database and catalog.currentCatalog() == "spark_catalog"
 
     def _is_temporary(self, name: str) -> bool:
-        session: Any = self._spark._jsparkSession
-        return bool(session.sessionState().catalog().getTempView(name).isDefined())
+        return bool(java_session(self._spark).sessionState().catalog().getTempView(name).isDefined())
 
     def _show_rejected(self, text: str) -> None:
         """Makes the views of rejected rows that a text names, temporary ones too. One of the user's own stays."""

@@ -22,6 +22,7 @@ from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, 
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.decoding.upstream_records import read_records
+from rw_sql.runtime.spark.jvm import java_packages, optimized_plan, parsed_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -174,9 +175,8 @@ def _parsed(spark: SparkSession, text: str) -> str | None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    session: Any = spark
     try:
-        tree = str(session._jsparkSession.sessionState().sqlParser().parsePlan(text).treeString())
+        tree = str(parsed_plan(spark, text).treeString())
     except (PySparkException, Py4JError):
         return None  # it is wrong, or has places for arguments that are put in later
     return None if any(node in tree for node in _OPAQUE) else tree
@@ -202,10 +202,9 @@ def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
 
 def _is_command(spark: SparkSession, text: str) -> bool:
     """Whether Spark carries a statement out as soon as it is made: it must not be made twice."""
-    session: Any = spark
-    parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
-    command = session._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
-    statement = session._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
+    parsed, classes = parsed_plan(spark, text), java_packages(spark).java.lang.Class
+    command = classes.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
+    statement = classes.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
     return bool(command.isInstance(parsed) or statement.isInstance(parsed))
 
 
@@ -214,10 +213,8 @@ def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
 
     A read of the source has the columns of its ``reader``; a table of the user's own may have some of them.
     """
-    java: Any = frame
-    plan = java._jdf.queryExecution().optimizedPlan()
     found: list[ScanBounds] = []
-    _visit(plan, [], found, reader)
+    _visit(optimized_plan(frame), [], found, reader)
     return hull(found)
 
 
