@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from py4j import java_gateway
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 _TAG = f"rw_sql-main-{os.getpid()}"
 _CANCEL_SECONDS = 0.1
+_FINALIZER_SECONDS = 0.02
+_FINALIZER = java_gateway._garbage_collect_object.__code__
+"""What py4j runs when Python has let go of a Java object."""
+
 """How often a statement's jobs are cancelled until its call returns: it may be about to start another one."""
 
 _ANSWER_SECONDS = 3.0
@@ -136,13 +141,19 @@ def _tag() -> None:
         _main.is_tagged = True
 
 
-def _on_interrupt(_number: int, _frame: FrameType | None) -> None:
+def _on_interrupt(_number: int, frame: FrameType | None) -> None:
     if _main.shields:
         _main.is_interrupted = True
         return
     if not _main.is_calling:
-        # It may be raised where Python passes an exception over, as in a weak reference's callback: the next call into
-        # the JVM, or the end of the statement, raises it again then.
+        if _is_in_finalizer(frame):
+            # Python would print what is raised here and go on. The signal comes again when the callback has returned.
+            again = threading.Timer(_FINALIZER_SECONDS, signal.pthread_kill, (_main.ident, signal.SIGINT))
+            again.daemon = True
+            again.start()
+            return
+        # Other callbacks swallow an exception too: the next call into the JVM, or the end of the statement, raises it
+        # again then.
         _main.is_interrupted = _main.depth > 0
         raise KeyboardInterrupt
     if not _main.is_interrupted:
@@ -151,6 +162,15 @@ def _on_interrupt(_number: int, _frame: FrameType | None) -> None:
         return
     _leave_call()
     raise KeyboardInterrupt
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    """Whether py4j is telling the JVM that Python has let go of an object: the callback of a weak reference."""
+    while frame is not None:
+        if frame.f_code is _FINALIZER:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _cancel(call: int) -> None:
