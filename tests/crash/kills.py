@@ -49,8 +49,9 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "ingest.before_claim": _STARTS,
     "ingest.after_claim": _STARTS,
     "ingest.after_first_note": _STARTS,
-    "fence.before": (START, *_STARTS),
-    "fence.after": (START, *_STARTS),
+    # A run that follows one of its own process needs no fence.
+    "fence.before": (START,),
+    "fence.after": (START,),
     "ingest.after_position": _STARTS,
     "ingest.before_query": _STARTS,
     "ingest.after_query": _STARTS,
@@ -131,7 +132,7 @@ KINDS: Mapping[str, tuple[Kill, ...]] = {
     ),
     "a start": (
         Kill(point="ingest.after_claim", at="resume", kills=BOTH),
-        Kill(point="fence.before", at="resume_again"),
+        Kill(point="fence.before", at=START),
         Kill(point="owner.after_lease", at=START),
     ),
 }
