@@ -362,7 +362,8 @@ class Metastore:
                 return before
 
     def _is_mine(self, row: dict[str, Any]) -> bool:
-        """True if the log contains a commit that was reported as failed: an object store may retry a completed write."""
+        """True if the log contains a commit that was reported as failed: an object store may retry a completed
+        write."""
         rows = self._operations.read(["epoch", "commit_id"], above=("epoch", row["epoch"] - 1))
         return row["commit_id"] in rows["commit_id"].to_pylist()
 

@@ -236,7 +236,8 @@ class StoredTable:
         raise OSError(f"the files of {self.uri} are gone")
 
     def has_above(self, column: str, value: int) -> bool:
-        """True if the handle's version may have rows with a larger value in a column, by the statistics of its files."""
+        """True if the handle's version may have rows with a larger value in a column, by the statistics of its
+        files."""
         with self.lock:
             return bool(self._files_above(column, value))
 
