@@ -1,4 +1,4 @@
-"""The world of a command that looks at checkpoints: files and brokers. No Spark, no warehouse."""
+"""The inspector for commands about foreign checkpoints: files and brokers only, no Spark, no warehouse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
-    """A catalog of nothing but secrets, each kept in the environment variable whose name it has."""
+    """A catalog that contains only secrets, each with its value in the environment variable of the same name."""
     changes = tuple(
         PutObject(
             record=SecretRecord(
@@ -45,12 +45,13 @@ def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointWorld:
-    """Answers what lowering a statement about checkpoints asks. ``snapshot`` holds the secrets it may name."""
+    """Answers the requests of planning a statement about checkpoints. ``snapshot`` has the secrets that it may
+    reference."""
 
     snapshot: Snapshot = field(default_factory=Snapshot, repr=False)
 
     def run(self, asking: Asking[T]) -> T:
-        """Drives a lowering to its end."""
+        """Runs a lowering and returns its result."""
         return drive(asking, self._answer)
 
     def _answer(self, request: Request) -> object:

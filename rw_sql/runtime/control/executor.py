@@ -1,4 +1,4 @@
-"""Runs statements: plan, gate, commit, wait until the owner has applied it, answer."""
+"""Runs statements: plan, confirm, commit, wait until the owner has applied it, return rows."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _UNSAFE = (
 
 @dataclass(slots=True)
 class Block:
-    """An open BEGIN UNSAFE block: the statements so far. After an error nothing but ROLLBACK ends it."""
+    """An open BEGIN UNSAFE block with its statements so far. After an error only ROLLBACK ends it."""
 
     reason: str | None
     statements: list[ast.Statement] = field(default_factory=list)
@@ -87,10 +87,10 @@ class Block:
 
 @dataclass(slots=True)
 class SessionState:
-    """What one attached session knows: its parameters, what it refused and showed, who can be asked, and its block.
+    """The state of one attached session: parameters, refused and shown plans, callbacks, and its block.
 
-    ``ask`` is None where nobody can answer. ``on_progress`` is told how far what is being made has come, while a
-    statement waits for it.
+    ``ask`` confirms unsafe statements; None if no one can answer. ``on_progress`` receives the progress of backfills
+    and refreshes while a statement waits for them.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class SessionState:
     on_progress: Callable[[BackfillProgress], None] | None = None
 
     def parameter(self, name: str) -> str:
-        """A session parameter's value."""
+        """The value of a session parameter."""
         return self.parameters.get(name, SESSION_PARAMETERS[name].default)
 
     @property
@@ -112,7 +112,7 @@ class SessionState:
 
 
 class Executor:
-    """Statements of one attached warehouse, from any thread. ``owner`` is this process's, once it is to run jobs."""
+    """Runs the statements of one attached warehouse. Thread-safe. ``owner`` is set once this process may run jobs."""
 
     def __init__(self, context: Context, owner: Owner | None) -> None:
         self._context = context
@@ -121,7 +121,7 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        Raises SqlError, and then nothing was changed, unless the error itself says that the statement is committed.
+        If it raises SqlError, nothing was changed, unless the error itself says that the statement is committed.
         """
         self._context.sessions.require_alive()
         if session.block is not None:
@@ -148,7 +148,7 @@ class Executor:
                 return self._run(statement, session)
 
     def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ObjectChange, ...]:
-        """WAIT: until the views that are being made and the refreshes of tables have come to an end; or one of them."""
+        """WAIT: blocks until all backfills, rebuilds and refreshes, or those of one object, have finished."""
         jobs = None
         snapshot = self._context.metastore.snapshot()
         if statement.name is not None:
@@ -169,7 +169,7 @@ class Executor:
         return notices or (ObjectChange(object="", change="WAITED", detail="nothing is being made"),)
 
     def _run_inside(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
-        """One statement inside of a block. An error aborts the block."""
+        """Runs one statement inside a block. An error aborts the block."""
         if isinstance(statement, ast.Rollback):
             session.block = None
             return _rows((ObjectChange(object="", change="ROLLBACK", detail="nothing was changed"),))
@@ -186,18 +186,19 @@ class Executor:
                 hint="BEGIN UNSAFE begins another one" if ends else "ROLLBACK",
             )
         if isinstance(statement, ast.Commit):
-            # Whatever comes of it, the block is over; a refusal's token stands for it.
+            # COMMIT ends the block, whether it succeeds or not; after a refusal, the token identifies it.
             session.block = None
             return self._run(_whole(block, statement), session)
         try:
             return self._collect(statement, session, block)
         except BaseException:
-            # Whatever broke it off, Ctrl-C included: COMMIT must not carry out a block with a statement missing.
+            # On any exception, Ctrl-C included: COMMIT must not run a block that lacks a statement.
             block.is_aborted = True
             raise
 
     def _collect(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
-        """Checks a statement on what those before it come to, and keeps it for COMMIT. What only shows is answered."""
+        """Checks a statement against the state after the block's earlier ones, and keeps it for COMMIT. SHOW is
+        answered."""
         match statement:
             case ast.BeginUnsafe():
                 detail = "there is a block in progress already"
@@ -239,10 +240,11 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
-        """The plan as it was shown, while nothing that it rests on has changed: TO LATEST would come to another by now.
+        """The confirmed plan, if nothing that it depends on has changed: planned again, TO LATEST would give other
+        offsets.
 
-        Only of an INJECT, whose source is paused, or whose checkpoint nobody writes: of any other the positions move
-        on, and a plan may hold numbers of the catalog it was made at.
+        Only for INJECT, where nothing advances the positions meanwhile: the source is paused, or the checkpoint has no
+        writer. Other plans contain positions that advance, and epochs.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
@@ -267,7 +269,7 @@ class Executor:
             session.shown.pop(statement.token, None)
 
     def _run(self, statement: ast.Statement, session: SessionState, shown: Plan | None = None) -> Table:
-        """Runs a statement; ``shown`` is its plan as it was shown to whoever confirmed it."""
+        """Runs a statement; ``shown`` is the plan that was shown for confirmation."""
         started = time.monotonic()
         said_yes = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         agreed: set[str] = set()
@@ -295,7 +297,7 @@ class Executor:
                     committed = self._context.metastore.commit(
                         operation,
                         based_on=snapshot,
-                        # The jobs change while the catalog's projections are written.
+                        # The jobs change while the projections are written.
                         on_append=self._wake if _is_awaited(plan) else _sleep_on,
                     )
             except ConcurrentCommit:
@@ -315,9 +317,9 @@ class Executor:
         raise AssertionError("the last attempt returns or raises")
 
     def _hold(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[Hold, ...]]:
-        """Stops the readers that a block or a REWIND moves: what its preview says of them then holds at the commit.
+        """Stops the readers that a block or a REWIND moves, so that its preview is still exact at the commit.
 
-        Returns the epoch that this is for, with the holds; None for any other statement.
+        Returns the epoch that the quiesce locks are for, and the locks; None for other statements.
         """
         if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
@@ -332,7 +334,8 @@ class Executor:
             self.owner.wake()
 
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
-        """What the plan does outside of the catalog. Where that fails the operation says so, and changed nothing."""
+        """Carries out the plan's external effect. If that fails, the operation's outcome says so, and nothing has
+        changed."""
         if plan.effect is None:
             return
         try:
@@ -345,7 +348,7 @@ class Executor:
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, agreed: set[str], *, said_yes: bool
     ) -> None:
-        """Returns once somebody said yes to this very plan. Raises SqlError with the preview otherwise."""
+        """Returns once this exact plan is confirmed. Raises SqlError with the preview otherwise."""
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
         shown = _shown(plan, question.token)
@@ -360,7 +363,7 @@ class Executor:
         raise refusal(question, plan, was_asked=was_asked)
 
     def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ObjectChange, ...]:
-        """Waits for the owner where jobs are to change, and says what came of it."""
+        """Waits for the owner if jobs must change, and records the outcome."""
         jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
         notices: list[ObjectChange] = []
         outcome = APPLIED
@@ -385,16 +388,16 @@ class Executor:
     def _tell_outcome(self, epoch: int, outcome: str, duration_ms: int) -> None:
         metastore = self._context.metastore
         if outcome != NOT_YET_APPLIED:
-            # Nothing more comes of it: the answer need not wait until that is written.
+            # This outcome is final, so that the caller need not wait for it to be written.
             metastore.record_outcome_later(epoch, outcome, duration_ms)
             return
         metastore.record_outcome(epoch, outcome, duration_ms)
         if self._is_applied(epoch):
-            # The owner came to it in between, and did not see this outcome yet.
+            # The owner applied it in between, and did not see this outcome.
             metastore.record_outcome(epoch, APPLIED, duration_ms)
 
     def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ObjectChange, ...]:
-        """Waits until a new view has what was there before it, unless that goes on in the background."""
+        """Waits until a new view's backfill is complete, unless it runs in the background."""
         seconds = 0.0 if session.parameter("background_ddl") == "true" else session.timeout
         jobs = [view_job(id_) for id_ in plan.affected]
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
@@ -406,7 +409,7 @@ class Executor:
     def _stalls(self, plan: Plan) -> list[ObjectChange]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
         if not wanted:
-            return []  # what is said of jobs is waited for until it is written
+            return []  # Reading the statuses waits for pending writes.
         statuses = self._context.metastore.runtime.job_statuses()
         return [
             ObjectChange(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
@@ -415,12 +418,12 @@ class Executor:
         ]
 
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
-        """Waits until the jobs' owner has applied an epoch; False at once where nobody owns.
+        """Waits until the owner has applied an epoch; returns False at once if no process owns the warehouse.
 
-        False too once nothing has moved for so many seconds: neither the jobs nor what the owner has applied; while
-        nothing but its heart beats, after ten times as long.
+        Returns False too after ``seconds`` without progress of the jobs or of the applied epoch; while heartbeats alone
+        continue, after ten times as long.
 
-        Where the owner is in this process only ``jobs`` are waited for (all where None).
+        If the owner is in this process, waits only for ``jobs`` (None: all).
         """
         owner, limit, awaited = self.owner, StallTimeout(seconds), frozenset(jobs or ())
         if owner is not None:
@@ -442,19 +445,19 @@ class Executor:
                 time.sleep(_LOOK_SECONDS)
 
     def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-        """What shows that the owner is on its way with these jobs."""
+        """Values that change while the owner makes progress with these jobs."""
         marks, signs = owner_marks(self._context, jobs)
         return {**marks, "what the owner has applied": self._context.applied.left(jobs)}, signs
 
 
 def _is_awaited(plan: Plan) -> bool:
-    """Whether the statement waits for the owner: a hold counts once the owner knows of it, also where nothing runs that
-    it stops."""
+    """True if the statement waits for the owner. A pause waits even if it stops nothing, because it takes effect only
+    when the owner knows it."""
     return isinstance(plan.statement, _HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 
 def _sleep_on() -> None:
-    """The owner finds out by itself, soon enough where nobody waits for it."""
+    """Wakes nothing: the owner polls, which is fast enough if no statement waits."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
@@ -465,7 +468,7 @@ def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
 
 
 def _shown(plan: Plan, token: str) -> str:
-    """What a yes to a plan covers: of a block, the very positions that were shown, from where its readers stand."""
+    """The identity of what a confirmation covers. For a block it includes the positions shown."""
     if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
         return token
     return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"

@@ -1,4 +1,4 @@
-"""Readers that stand still while a block is committed: its preview is made where they stand, and nothing moves them."""
+"""Quiesce locks: keep readers stopped while a block is committed, so that its preview stays exact."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 HOLD_SECONDS = 600.0
-"""How long a hold lasts where the owner cannot see whether the process that took it still lives."""
+"""The maximum age of a lock in seconds if the owner cannot see whether the locking process is alive."""
 
 COMMIT_SECONDS = 60.0
-"""So long before its end a hold is no longer enough to begin a commit: nobody may let the reader go on meanwhile."""
+"""A lock must be valid for at least this long to begin a commit, in seconds, so that it cannot expire meanwhile."""
 
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 
 
 def is_in_force(hold: Hold, snapshot: Snapshot, *, is_local: bool) -> bool:
-    """Whether a hold still keeps its reader from running.
+    """True if a lock still keeps its readers stopped.
 
-    It is for the commit that follows its epoch: whoever makes that commit ends it. It ends with its process too, so
-    that a session that is killed leaves its sources in the state they had.
+    A lock is for the commit that follows its epoch, and ends with that commit. It also ends with its process, so that a
+    killed session leaves its sources as they were.
     """
     if hold.is_released or snapshot.epoch != hold.epoch:
         return False
@@ -49,7 +49,7 @@ def is_in_force(hold: Hold, snapshot: Snapshot, *, is_local: bool) -> bool:
 
 
 def held_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Hold, ...]]:
-    """The jobs that holds keep from running now."""
+    """The jobs that locks keep stopped now."""
     found: dict[str, tuple[Hold, ...]] = {}
     for hold in context.metastore.runtime.holds():
         if is_in_force(hold, snapshot, is_local=context.warehouse.is_local):
@@ -60,7 +60,7 @@ def held_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Hold, ...
 
 
 def still_hold(context: Context, snapshot: Snapshot, holds: Iterable[Hold]) -> bool:
-    """Whether holds last for the commit after ``snapshot``: somebody may have thought about the question for long."""
+    """True if locks are still valid for the commit after ``snapshot``: a confirmation may have taken long."""
     is_local = context.warehouse.is_local
     ahead = int(COMMIT_SECONDS * 1000)
     return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in holds)
@@ -69,11 +69,10 @@ def still_hold(context: Context, snapshot: Snapshot, holds: Iterable[Hold]) -> b
 def take_hold(
     context: Context, snapshot: Snapshot, sources: Collection[int], seconds: float, wake: Callable[[], None]
 ) -> tuple[Hold, ...]:
-    """Holds sources for the commit that follows ``snapshot``; returns once their readers have stopped.
+    """Locks sources for the commit that follows ``snapshot``; returns when their readers have stopped.
 
-    Where nobody runs the jobs nothing has to stop, and an owner that comes finds the hold. Raises SqlError
-    SOURCE_IS_RUNNING, and has let go again, where a reader has not stopped and nothing of it has moved for so many
-    seconds.
+    Without an owner nothing has to stop, and a new owner finds the lock. Raises SqlError SOURCE_IS_RUNNING, and
+    releases the lock, if a reader neither stops nor makes progress for ``seconds``.
     """
     name = uuid.uuid4().hex
     holds = tuple(
@@ -106,7 +105,7 @@ def take_hold(
     try:
         while not _has_stopped(context, name):
             if context.metastore.snapshot().epoch != snapshot.epoch:
-                break  # the hold is void: the commit will find that too, and the block is planned again
+                break  # The lock is void: the commit will detect that too, and the block is planned again.
             if time.monotonic() - marked_at >= min(_MARK_SECONDS, seconds):
                 limit.note(*owner_marks(context, jobs))
                 marked_at = time.monotonic()
@@ -120,7 +119,7 @@ def take_hold(
                 )
             time.sleep(_LOOK_SECONDS)
     except BaseException:
-        # However the wait ends, also by an interrupt: nobody would let these readers go.
+        # However the wait ends, even by an interrupt: otherwise these readers would stay stopped.
         release_hold(context, holds, wake)
         raise
     fault("block.held")
@@ -128,7 +127,7 @@ def take_hold(
 
 
 def release_hold(context: Context, holds: tuple[Hold, ...], wake: Callable[[], None]) -> None:
-    """Lets the readers go."""
+    """Releases the locks and lets the readers continue."""
     if holds:
         context.metastore.runtime.release_hold(holds)
         wake()

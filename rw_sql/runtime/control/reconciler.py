@@ -1,7 +1,7 @@
-"""Brings the world to what the catalog wants: stops, starts and restarts jobs, and says what each is doing.
+"""Makes the running jobs match the catalog: stops, starts and restarts jobs, and reports their statuses.
 
-A job's state in this process is one :class:`JobSlot`. Work on one job never overlaps with itself; jobs do not wait for
-each other, so an upstream that does not answer holds up nobody else.
+Each job has a :class:`JobSlot` in this process. At most one action on a job runs at a time. Jobs do not wait for each
+other, so that an upstream that does not answer delays only its own job.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HELD = "held while a block is committed"
-"""The reason of a reader that stands still for a COMMIT."""
+"""The reason of a reader that a quiesce lock keeps stopped."""
 
 WITHHELD = "stands still while a rewind point is made or a REWIND is carried out"
-"""The reason of a job that waits for what is done between two runs."""
+"""The reason of a job that waits for a rewind point or a REWIND between two runs."""
 
 _LOOK_SECONDS = 0.2
 
@@ -69,25 +69,25 @@ class Reconciler:
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
-        # What is left of stopped readers, by their jobs.
+        # Stopped readers kept for a warm start, by job.
         self._endings: dict[str, StoppedReader] = {}
         self._beats = Beats()
         self._turn = threading.Lock()
-        # Held while what is wanted of a job changes, and while it is decided to try it again later.
+        # Held while the desired spec of a job changes, and while a retry is scheduled.
         self._deciding = threading.Lock()
         self._is_closed = False
         self._has_reported = False
-        # Jobs that the catalog wants, and that stand still until a rewind point is made or a REWIND carried out.
+        # Desired jobs that wait until a rewind point is made or a REWIND is carried out.
         self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
-        """The newest epoch at which every job was as wanted."""
+        """The newest epoch at which every job matched the catalog."""
         self.acted_epoch = -1
         """The newest epoch that was acted on."""
         self.unsettled: frozenset[str] = frozenset()
-        """The jobs that are not as ``acted_epoch`` wants them yet; what is in neither has been reported."""
+        """The jobs that do not match ``acted_epoch`` yet; the statuses of all others are reported."""
 
     def reconcile(self) -> None:
-        """One pass: never blocks on a job. After it, ``applied_epoch`` tells how far the world has come.
+        """One pass; never blocks on a job. Updates ``applied_epoch`` afterwards.
 
         Does nothing after :meth:`stop_all`.
         """
@@ -115,10 +115,10 @@ class Reconciler:
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
-        # Asked before the report is made: what counts as applied is reported.
+        # Computed before the report, so that every job that counts as applied is reported.
         unsettled = frozenset(job_id for job_id, slot in self._slots.items() if not self._is_settled(slot))
         unsettled |= self._owed | self._rewinding.owed
-        # Statements of this process that wait for it go on while it is written down; who asks waits for that.
+        # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
         with self._context.metastore.runtime.saying:
             fresh = self._report()
             fresh += self._renewed(now, {status.job for status in fresh})
@@ -131,7 +131,7 @@ class Reconciler:
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.is_over]:
             told = self._reported.get(job_id)
             if told is not None and told.state == "STOPPED":
-                # What is said of it next is new: nothing that was said before is taken for it.
+                # The job's next status is always new: an earlier one must not be taken for it.
                 del self._slots[job_id], self._reported[job_id]
         waiting = {hold for job, holds in held.items() if job in self._slots for hold in holds}
         all_holds = dict.fromkeys(hold for holds in held.values() for hold in holds)
@@ -140,7 +140,7 @@ class Reconciler:
             self._context.metastore.runtime.acknowledge_holds(stopped)
 
     def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:
-        """Lets readers that stand still for a rewind point get ready for what comes after it, and no others."""
+        """Prepares warm starts of readers that wait for a rewind point, and discards those no longer desired."""
         for job, ending in list(self._endings.items()):
             spec = wanted.get(job)
             if spec is None and ending.prepared is not None:
@@ -149,7 +149,7 @@ class Reconciler:
                 ending.prepare(self._context, spec)
 
     def _busy(self) -> dict[str, JobSpec | None]:
-        """The jobs that do not stand still, each with what runs of it."""
+        """The jobs that are running or changing, each with its running spec."""
         return {
             job_id: slot.running.spec if slot.running is not None and not slot.is_working else None
             for job_id, slot in self._slots.items()
@@ -171,7 +171,7 @@ class Reconciler:
                     slot.wanted = None
 
     def _let_rest(self, now: float) -> None:
-        """Ends the queries of views to which nothing comes for a while, and lets those begin to which something may."""
+        """Suspends the queries of views without new input, and resumes views that may have some."""
         for slot in self._slots.values():
             spec = slot.wanted
             if slot.is_working or not isinstance(spec, ViewSpec):
@@ -189,7 +189,7 @@ class Reconciler:
                 slot.work = run_in_background(partial(self._rest, slot, spec), slot.job_id)
 
     def _let_go_of_readers(self, now: float) -> None:
-        """Forgets what stopped readers have, once it is likely that nobody moves their sources."""
+        """Drops the stopped readers whose sources will probably not be moved."""
         for job_id, ending in list(self._endings.items()):
             if ending.query.done() and now - ending.since > REST_AFTER_SECONDS:
                 with self._deciding:
@@ -198,7 +198,7 @@ class Reconciler:
                         run_in_background(ending.close, f"{job_id}-close")
 
     def _is_quiet(self, spec: ViewSpec) -> bool:
-        """Whether none of a view's inputs is being written: its source is not read, its view or table rests."""
+        """True if none of a view's inputs is being written: no source is read, and its tables and views are idle."""
         if spec.readers or not spec.inputs:
             return False
         for given in spec.inputs:
@@ -211,7 +211,7 @@ class Reconciler:
         return True
 
     def _rest(self, slot: JobSlot, spec: ViewSpec) -> None:
-        """Stops a view's query if it has read all there is; its job counts as running all the same."""
+        """Stops a view's query if it has read everything; its job still counts as running."""
         try:
             running = slot.running
             rest = IdleView.of(self._context, spec, running)
@@ -223,9 +223,9 @@ class Reconciler:
 
     def _is_settled(self, slot: JobSlot) -> bool:
         if slot.awaiting is not None and slot.awaiting == slot.wanted:
-            return True  # it reads on; nobody asked for the splits that were found
+            return True  # It reads on; no statement waits for discovered splits.
         if slot.is_working:
-            # Another try of a job that cannot run holds up nobody; but a job that is to stop has not until it has.
+            # A retry of a job that cannot start delays no statement; but a job that must stop has to stop first.
             is_retry = slot.running is None and slot.reason is not None and slot.delay > FIRST_RETRY_SECONDS
             return slot.wanted is not None and is_retry
         if slot.running is not None:
@@ -235,7 +235,7 @@ class Reconciler:
         return slot.wanted is None or slot.reason is not None
 
     def wait_changed(self, seconds: float) -> bool:
-        """Waits until some work on a job has ended, or a while; whether it has."""
+        """Waits at most ``seconds`` until an action on a job has ended; True if one has."""
         has_changed = self._changed.wait(seconds)
         if has_changed:
             self._changed.clear()
@@ -278,7 +278,7 @@ class Reconciler:
             with self._deciding:
                 ending = self._endings.pop(slot.job_id, None)
             if ending is not None:
-                wait([ending.query])  # two queries of one name cannot be
+                wait([ending.query])  # Two queries cannot have the same name.
                 if ending.query.exception() is None:
                     before, prepared = ending.reader, ending.take_prepared()
                 ending.abandon()
@@ -293,7 +293,7 @@ class Reconciler:
             slot.reason = None
 
     def _stop(self, slot: JobSlot, running: Job, *, is_sound: bool) -> None:
-        """Stops a job. What is left of the query of a source's reader that is paused ends beside what comes next."""
+        """Stops a job. The query of a paused reader may end in the background, and is kept for a warm start."""
         if not isinstance(running, Ingest) or self._context.metastore.snapshot().get(slot.object_id) is None:
             running.stop()
             return
@@ -304,8 +304,8 @@ class Reconciler:
             self._endings[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
-        """Lets a reader end its batch before it takes up splits that were found: it would begin it anew, and where new
-        ones are found more often than a batch takes, never end it."""
+        """Lets a reader finish its batch before it adopts discovered splits: a restart would repeat the batch, and if
+        splits are found faster than a batch takes, no batch would ever finish."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -319,7 +319,7 @@ class Reconciler:
             slot.awaiting = None
 
     def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
-        """Does one thing to a job; why it failed, if it did."""
+        """Runs one action on a job; returns why it failed, or None."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -335,8 +335,8 @@ class Reconciler:
             logger.warning("%s: %s", slot.job_id, slot.last_error)
             return Failure(reason=slot.last_error)
         except Exception as error:
-            # A job's edge: whatever a connector, Arrow or Spark raises here, the job is tried again later, its reason
-            # is told, and the other jobs go on. Unhandled, the job would be tried again at once and for ever.
+            # Connectors, Arrow and Spark may raise anything here: the job is retried later, its reason is reported, and
+            # the other jobs continue. Unhandled, the exception would cause immediate retries for ever.
             reason = f"{type(error).__name__}: {cause_line(str(error))}"
             logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
             slot.last_error = reason
@@ -344,9 +344,9 @@ class Reconciler:
         return None
 
     def _hold_back(self, slot: JobSlot, spec: JobSpec, problem: Failure) -> bool:
-        """Tries ``spec`` again later, or not at all where that is final.
+        """Schedules a retry of ``spec``, or none if the problem is final.
 
-        False where something else is wanted by now: what was found says nothing of that.
+        Returns False if the desired spec has changed meanwhile, so that the problem no longer matters.
         """
         with self._deciding:
             if slot.wanted != spec:
@@ -356,13 +356,13 @@ class Reconciler:
             return True
 
     def _report(self) -> list[JobStatus]:
-        """What is new to say of the jobs."""
+        """The statuses that have changed."""
         at = now_ms()
         fresh = []
         for slot in self._slots.values():
             status = slot.status(self._why_stopped(slot))
             old = self._reported.get(slot.job_id)
-            # What the last owner said of a job that is just being started does not hold any more.
+            # The status that the last owner reported for a starting job is no longer valid.
             if slot.is_passing(status) and self._has_reported:
                 continue
             if old is None or _told(old) != _told(status):
@@ -371,7 +371,7 @@ class Reconciler:
                 self._reported[slot.job_id] = status
         facts = self._context.metastore.runtime
         if not self._has_reported:
-            # What the last owner said of other jobs does not hold any more: it may have been killed.
+            # The statuses that the last owner reported for other jobs are no longer valid: it may have been killed.
             for job_id, told in facts.job_statuses().items():
                 if job_id not in self._slots and told.state != "STOPPED":
                     fresh.append(replace(told, state="STOPPED", run=None, updated_ms=at))
@@ -379,23 +379,23 @@ class Reconciler:
         return fresh
 
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
-        """The statuses of jobs that get on with a long batch, with a new time: to others that is all that is seen."""
+        """The statuses of jobs that progress in a long batch, with a new time: the only sign of progress for other
+        processes."""
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reported
         moved = [job for job in self._beats.of(running, now) if job in known and job not in told]
         return [replace(known[job], updated_ms=at) for job in moved if known[job].state == "RUNNING"]
 
     def _why_stopped(self, slot: JobSlot) -> str | None:
-        """Why a job stands still that the catalog wants."""
+        """Why a desired job does not run."""
         if slot.wanted is not None or slot.job_id not in self._kept:
             return None
         return HELD if slot.job_id in self._held else WITHHELD
 
     def stop_all(self, *, is_owner: bool) -> None:
-        """Stops every job of this process for good; the catalog still wants them, and the next owner starts them.
+        """Stops all jobs of this process for good; they stay desired, and the next owner starts them.
 
-        When it returns nothing of them commits any more. Where another process owns them already, what it says of them
-        stays.
+        Afterwards nothing of them commits. If another process is the owner already, the statuses that it reported stay.
         """
         with self._turn:
             self._is_closed = True
@@ -419,9 +419,9 @@ class Reconciler:
         )
 
     def stall(self, spec: JobSpec, error: StalledError) -> None:
-        """Stops a running job for a reason that was found outside of it; it is tried again unless that is final.
+        """Stops a running job for an external reason; it is retried unless the reason is final.
 
-        ``spec`` is what the reason was found for: where a statement changed it meanwhile, the job just starts again.
+        ``spec`` is the spec that the reason applies to: if it has changed meanwhile, the job just restarts.
         """
         slot = self._slots.get(spec.job)
         if slot is None or slot.running is None:
@@ -441,7 +441,7 @@ class Reconciler:
                 slot.work = run_in_background(work, spec.job)
 
     def wants_discovery(self) -> list[int]:
-        """The sources whose reader runs, or waits for its splits."""
+        """The sources whose reader runs or waits for splits."""
         found: dict[int, None] = {}
         for slot in self._slots.values():
             if slot.is_final:
@@ -454,7 +454,7 @@ class Reconciler:
 
 
 def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """The jobs of views that another job still writes: the one that made them anew, before it lets them serve."""
+    """The jobs of rebuilt views whose rebuild job is still running."""
     found = set()
     for job in busy:
         serving, _, generation = job.partition(".")
