@@ -1,4 +1,4 @@
-"""Where a view's own reader stands, what it has read, and where it stood before an operation: any process may ask."""
+"""Positions of a view's direct reader: where it is, what it has read, and where it was before an operation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def commit_key(source_id: int, split: str) -> str:
-    """How a view's commits name a split: it may read several sources itself, and two of one topic."""
+    """The name of a split in a view's commits: the view may read several sources, and two of one topic."""
     return f"{source_id}/{split}"
 
 
@@ -63,7 +63,8 @@ class _Ground:
         )
 
     def stands(self, fragment: str, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
-        """Where the splits stand: a batch whose rows are in the view is read, whatever Spark's own commit log says."""
+        """The positions of the splits. A batch whose rows are in the view counts as read, even if Spark has not
+        committed it."""
         states = stand(self.head, fragment, self.kind, stored)
         if self.head.planned > self.head.committed and self.done >= self.head.planned and self.head.record is not None:
             planned = self.head.planned_offsets(self.files, fragment, self.kind) or {}
@@ -77,7 +78,7 @@ class _Ground:
 
 
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
-    """The next record of every split of a view's own reader, and what it has read."""
+    """The next record of every split of a direct reader, and what it has read."""
     stored = snapshot.states(fragment)
     ground = _Ground.of(warehouse, snapshot, source, fragment)
     if ground is None:
@@ -102,7 +103,7 @@ def read_fragment_positions_before(
     epoch: int,
     stood: Iterable[StoredState],
 ) -> dict[str, SplitState]:
-    """Where splits stood when the operation with ``epoch`` took hold: what its checkpoint said when it came to that."""
+    """The positions of splits just before the operation with ``epoch`` took effect, from the checkpoint's changes."""
     rows = {row.split: row for row in stood}
     ground = _Ground.of(warehouse, snapshot, source, fragment)
     if ground is None:
@@ -118,7 +119,7 @@ def read_fragment_positions_before(
 def read_fragment_ranges(
     warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str
 ) -> tuple[CommittedRanges, ...]:
-    """What the commits of a view say its own reader read, in their order; those that are gone as few as can be."""
+    """The ranges that a direct reader has read, in the order of the view's commits; cleaned-up commits are merged."""
     view = snapshot.get(fragment_object(fragment))
     if not isinstance(view, MaterializedViewRecord):
         return ()

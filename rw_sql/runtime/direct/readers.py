@@ -1,4 +1,5 @@
-"""The sources that one run of a view reads from their upstreams itself: decoded in its own query, on its checkpoint."""
+"""The direct readers of one run of a view: they decode in the view's own query, and its checkpoint has the
+positions."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def _errors_of(source_id: int) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """One source of the run: what it is read with, and from where."""
+    """One source of the run: how it is read, and from where."""
 
     spec: ReaderSpec
     source: SourceRecord
@@ -64,13 +65,13 @@ class _Reader:
 
     @property
     def incarnations(self) -> dict[str, str | None]:
-        """The life of each topic that is read, as it was when the reader began."""
+        """The incarnation of each topic when the reader began."""
         return {self.kind.split_topic(split): state.incarnation for split, state in self.states.items()}
 
 
 @dataclass(slots=True)
 class OwnReaders:
-    """The view's own readers. ``stall`` says why a batch was refused, where one was."""
+    """The view's direct readers. ``stall`` is the reason why a batch was refused, if one was."""
 
     spec: ViewSpec
     files: CheckpointFiles
@@ -81,7 +82,7 @@ class OwnReaders:
 
     @staticmethod
     def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> OwnReaders | None:
-        """Looks at the upstreams; None for a view that reads none itself. Raises StalledError; writes nothing."""
+        """Looks at the upstreams; None for a view without direct readers. Raises StalledError; writes nothing."""
         if not spec.readers:
             return None
         view = snapshot.get(spec.view_id)
@@ -113,17 +114,17 @@ class OwnReaders:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What Spark must load to read them."""
+        """The packages that Spark must load."""
         return tuple(dict.fromkeys(package for reader in self.readers for package in reader.kind.spark_packages()))
 
     @property
     def interval_ms(self) -> int:
-        """The least time between two batches: that of the slowest."""
+        """The minimum time between two batches in milliseconds: the longest of the sources'."""
         return max(pace_of(reader.options).interval_ms for reader in self.readers)
 
     @property
     def lives(self) -> dict[str, Life]:
-        """The lives of the splits, as the view's commits name them."""
+        """The incarnations of the splits, by their names in the view's commits."""
         return {
             commit_key(reader.source.id, split): (state.cluster, state.incarnation)
             for reader in self.readers
@@ -131,10 +132,10 @@ class OwnReaders:
         }
 
     def settle(self, done: int) -> int | None:
-        """Brings the checkpoint to what the catalog wants, once earlier runs are fenced out of the view.
+        """Aligns the checkpoint with the catalog, after earlier runs of the view are fenced.
 
-        ``done`` is the newest batch that is in the view. A number says that this batch must be finished first: then the
-        readers are those of that batch. Raises StalledError.
+        ``done`` is the newest batch in the view. Returns the number of a batch that must be finished first, with the
+        readers set up for that batch, or None. Raises StalledError.
         """
         settled = settle(
             self.files,
@@ -162,7 +163,7 @@ class OwnReaders:
         return None
 
     def _be_those_of(self, batch: int) -> None:
-        """Reads what a planned batch reads. Raises StalledError where its records are not to be had any more."""
+        """Sets up the readers for a planned batch. Raises StalledError if its records are no longer available."""
         head = read_head(self.files)
         record = head.record
         if record is None:
@@ -197,7 +198,7 @@ class OwnReaders:
         return any(life is not None and now.get(topic) != life for topic, life in known.items())
 
     def frame(self, spark: SparkSession, given: ViewInput) -> DataFrame | None:
-        """The decoded rows of a source; None for one that the view does not read itself."""
+        """The decoded rows of a source; None for a source without a direct reader."""
         source_id = given.id
         reader = next((found for found in self.readers if found.source.id == source_id), None)
         if reader is None:
@@ -220,7 +221,8 @@ class OwnReaders:
         return frame if watermark is None else frame.withWatermark(*watermark)
 
     def know_lines(self, query: DataFrame) -> None:
-        """Remembers, or checks, which line of the offset log is whose. Raises StalledError where nobody can tell."""
+        """Records, or checks, the fragment of each line of the offset log. Raises StalledError if it cannot be
+        determined."""
         marks = {reader.mark: reader.spec.fragment for reader in self.readers}
         lines = tuple(marks.get(_leaf_id(leaf)) for leaf in _leaves(query))
         told = [line for line in lines if line is not None]
@@ -241,7 +243,7 @@ class OwnReaders:
             write_record(self.files, with_lines(record, lines))
 
     def ranges(self, batch: int) -> dict[str, tuple[int, int]]:
-        """What a batch reads of each split, as the view's commits name them. Raises StalledError."""
+        """The range that a batch reads of each split, by their names in the view's commits. Raises StalledError."""
         record = read_record(self.files)
         entry = read_entry(self.files.read(f"offsets/{batch}"))
         if record is None or len(record.lines) != len(entry.offsets):
@@ -258,12 +260,12 @@ class OwnReaders:
         return found
 
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """The batch is written: the next one begins where it ended."""
+        """Advances the positions after a batch is written."""
         for reader in self.readers:
             reader.positions = {split: ranges[commit_key(reader.source.id, split)][1] for split in reader.positions}
 
     def take_turn(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
-        """Waits as long as the sources' rates ask for; False where it was ended meanwhile."""
+        """Waits as the sources' rate limits require; returns False if the wait was ended."""
         for reader in self.readers:
             of = [ranges[commit_key(reader.source.id, split)] for split in reader.positions]
             if not reader.throttle.take(sum(end - start for start, end in of)):
@@ -271,12 +273,12 @@ class OwnReaders:
         return True
 
     def is_small(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
-        """Whether what a batch reads is few rows, so that the driver may hold what comes of them."""
+        """True if a batch reads few rows, so that the driver may hold its result."""
         few = sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
         return few and len(self.spec.inputs) == 1
 
     def require_same_incarnation(self) -> None:
-        """What was fetched came from the same life of each topic: an id never comes back once it is gone."""
+        """Checks that the batch came from the expected incarnation: an id never returns once its topic is deleted."""
         for reader in self.readers:
             if reader.watch is None:
                 continue
@@ -289,7 +291,7 @@ class OwnReaders:
                     raise self.stall
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
-        """How many records of each source a batch could not decode; empty where that was counted already."""
+        """The number of records per source that a batch could not decode; empty if they were counted already."""
         if progress is None or progress.batchId <= self.counted:
             return {}
         self.counted = progress.batchId
@@ -298,12 +300,12 @@ class OwnReaders:
         return {name: int(row[_ERRORS]) for name, row in found.items() if row is not None and row[_ERRORS]}
 
     def end(self) -> None:
-        """Lets no batch wait any more."""
+        """Ends all waits of batches."""
         for reader in self.readers:
             reader.throttle.end()
 
     def close(self) -> None:
-        """Ends the connections to the upstreams."""
+        """Closes the connections to the upstreams."""
         for reader in self.readers:
             if reader.watch is not None:
                 reader.watch.close()
@@ -323,11 +325,11 @@ def _leaves(frame: DataFrame) -> list[Any]:
     query: Any = frame
     leaves = query._jdf.queryExecution().analyzed().collectLeaves()
     found = [leaves.apply(i) for i in range(leaves.size())]
-    # A reference to a WITH query is a leaf as well, and no source: what it stands for is among the leaves itself.
+    # A reference to a WITH query is a leaf too but not a source; its definition is among the leaves.
     return [leaf for leaf in found if str(leaf.getClass().getSimpleName()).startswith("StreamingRelation")]
 
 
 def _leaf_id(leaf: Any) -> int | None:
-    """What tells a source from every other of the process, through all that a query does with it."""
+    """An id that identifies a source in this process through all transformations of a query."""
     output = leaf.output()
     return int(output.apply(0).exprId().id()) if output.size() else None

@@ -1,4 +1,4 @@
-"""FLUSH: waits until every record there was at the call is in the logs, and these in the running views and sinks."""
+"""FLUSH: waits until all records that existed at the call are in the logs, and in the running views and sinks."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 2.0
 _MARK_SECONDS = 0.5
 _GRACE_MS = 5_000
-"""A job that began to stall only now is waited for so long: most of them are back at their first or second try."""
+"""How long FLUSH waits for a job that has just stalled, in milliseconds: most recover at the first or second retry."""
 
 _SOUND_MS = 30_000
-"""A job that has run for so long is back: it may have been one batch, slow to fail, for less."""
+"""A run of this length counts as recovered, in milliseconds: a shorter one may be a batch that is slow to fail."""
 
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
@@ -58,13 +58,14 @@ _ENDLESS = "its rows are made as they are read: there is no end to read to"
 def flush(
     context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
 ) -> tuple[ObjectChange, ...]:
-    """Waits; paused and stalled jobs are named, not waited for.
+    """Waits for all sources, views and sinks; paused and stalled ones are named, not waited for.
 
-    What reads a stalled one, or one whose upstream is away, has all but what that lacks. Raises SqlError
-    NOT_APPLIED_YET once nothing that is waited for has moved for ``timeout`` seconds. A job counts as stalled when that
-    began some seconds ago, tries between that failed again included.
+    Readers of a stalled or unreachable source are complete except for that source. Raises SqlError NOT_APPLIED_YET
+    after ``timeout`` seconds without any progress. A job counts as stalled if that began some seconds ago, failed
+    retries included.
 
-    ``discover_now`` asks the owner in this process to take up a source's new splits; one elsewhere does so by itself.
+    ``discover_now`` makes the owner in this process look for a source's new splits; an owner elsewhere does so by
+    itself.
     """
     limit = StallTimeout(timeout)
     snapshot = context.metastore.snapshot()
@@ -97,9 +98,9 @@ def flush(
 def _of_what_came(
     reader: MaterializedViewRecord | SinkRecord, answer: ObjectChange, behind: dict[int, str]
 ) -> ObjectChange:
-    """An answer that also says of which of its inputs a reader has not all, since their jobs are stalled.
+    """A result row that also names the inputs that a reader lacks rows of, because their jobs are stalled.
 
-    ``behind`` are the objects that lack something, each with the name of the job's object that is to blame.
+    ``behind`` are the incomplete objects, each with the name of the object whose job is the cause.
     """
     to_blame = ", ".join(dict.fromkeys(behind[id_] for id_ in reader.inputs if id_ in behind))
     if answer.detail.startswith(_STALLED):
@@ -112,18 +113,18 @@ def _of_what_came(
 
 
 class _Waiting(Protocol):
-    """What FLUSH waits for, one after the other."""
+    """One condition that FLUSH waits for."""
 
     def is_over(self) -> bool:
-        """Whether it need not be waited for any more."""
+        """True if it need not be waited for any more."""
         ...
 
     def marks(self) -> dict[str, object]:
-        """What changes while it is on its way there."""
+        """Values that change with progress."""
         ...
 
     def left(self) -> str:
-        """How far it has come, for the message of a FLUSH that gives up."""
+        """The remaining work, for the message of a FLUSH that times out."""
         ...
 
 
@@ -132,7 +133,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
     marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
-        # Marks cost some reads: while all goes well nobody looks at them.
+        # Computing marks costs some reads: they are only computed after a while.
         if time.monotonic() - marked_at >= min(_MARK_SECONDS, limit.seconds / 2):
             limit.note(waiting.marks())
             marked_at = time.monotonic()
@@ -147,7 +148,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
 
 
 def _state(context: Context, jobs: Iterable[str]) -> str:
-    """The states of jobs, in brackets."""
+    """The states of jobs, in parentheses."""
     statuses = present_statuses(context)
     told = dict.fromkeys(
         f"{status.state}: {status.reason}" if status.reason else status.state
@@ -165,21 +166,21 @@ def _behind(number: int | None, what: str) -> str:
 
 
 class Patience:
-    """How long FLUSH waits for jobs that stall."""
+    """Decides how long FLUSH waits for stalled jobs."""
 
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
 
     def stalled(self, context: Context, job: str) -> JobStatus | None:
-        """What a job says that is passed over; None of one that is waited for."""
+        """The status of a job that FLUSH skips; None if it waits for the job."""
         status = present_statuses(context).get(job)
         return status if status is not None and self.is_over(status, now_ms()) else None
 
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
-        """Whether the job that has this status now is passed over.
+        """True if FLUSH skips the job with this status.
 
-        It is, when it stalls and did so some seconds ago: another try that failed is no new beginning. What waits for
-        something that is being made is waited for, and did not stall.
+        That is so if the job stalled some seconds ago; a failed retry does not restart the time. A job that waits for
+        its input to be created is not stalled.
         """
         if status.state == "STALLED":
             if (status.reason or "").startswith((WAITING, DISCOVERING)):
@@ -217,9 +218,9 @@ def _flush_source(
 
 @dataclass(slots=True, kw_only=True)
 class _Arrival:
-    """Whether a source has read what an earlier look at its upstream showed, by the catalog as it is when asked.
+    """Whether a source has read up to the end offsets of an earlier look, by the current catalog.
 
-    ``notice`` says why that is not waited for any more.
+    ``notice`` is the reason if it is no longer waited for.
     """
 
     context: Context
@@ -264,7 +265,7 @@ class _Arrival:
         return snapshot, tuple(readers_of(snapshot, source)) if isinstance(source, SourceRecord) else ()
 
     def marks(self) -> dict[str, object]:
-        """How far each reader is on its way to the ends, and what its job does."""
+        """Each reader's progress towards the end offsets, and the status of its job."""
         snapshot, readers = self._readers()
         statuses = present_statuses(self.context)
         return {
@@ -276,7 +277,7 @@ class _Arrival:
         }
 
     def left(self) -> str:
-        """How many records are missing, and what its jobs do."""
+        """The number of missing records, and the status of its jobs."""
         snapshot, readers = self._readers()
         missing = max((self._missing(snapshot, reader) for reader in readers), default=0)
         name = readers[0].source.name if readers else str(self.source_id)
@@ -284,7 +285,8 @@ class _Arrival:
         return f'source "{name}" {said} {_state(self.context, (reader.job for reader in readers))}'
 
     def _missing(self, snapshot: Snapshot, reader: Reader) -> int:
-        """The records up to the ends that a reader has not read; all of a split's where it does not have that."""
+        """The number of records before the end offsets that a reader has not read; all of a split that it does not
+        have."""
         states = self._states(snapshot, reader)
         missing = 0
         for split, seen in self.upstream.splits.items():
@@ -323,7 +325,7 @@ class _Arrival:
 
 
 def read_to(ends: Mapping[str, int]) -> str:
-    """What FLUSH says of a source that has arrived: at these ends, or where none of its splits has one."""
+    """The result text of FLUSH for a complete source: the end offsets."""
     return f"read to {_spell(ends)}" if ends else _ENDLESS
 
 
@@ -352,9 +354,9 @@ def _flush_reader(
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """Whether a view or sink has read its inputs to what they held at an earlier look.
+    """Whether a view or sink has read its inputs up to an earlier version.
 
-    ``stall`` is what its job says of itself once it is not waited for any more.
+    ``stall`` is the job's reason if it is no longer waited for.
     """
 
     context: Context
@@ -370,7 +372,7 @@ class _Reading:
         return self.context.metastore.snapshot().get(self.reader.id) is None
 
     def is_over(self) -> bool:
-        """Whether it is there, dropped, or stalled for a while."""
+        """True if it is complete, dropped, or has been stalled for a while."""
         if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
             self.stall = None
             return True
@@ -382,7 +384,7 @@ class _Reading:
         return f'{self.reader.kind.replace("_", " ")} "{self.reader.name}"'
 
     def marks(self) -> dict[str, object]:
-        """Batches planned and committed, versions of its table, its way through its history, and what its job does."""
+        """Batches planned and committed, versions of its table, progress of its backfill, and the status of its job."""
         warehouse, facts = self.context.warehouse, self.context.metastore.runtime
         progress = facts.backfills().get(self.job)
         mark = (
@@ -395,7 +397,7 @@ class _Reading:
         return {self._name: mark}
 
     def left(self) -> str:
-        """How many rows of its inputs it has not read, and what its job does."""
+        """The number of rows of its inputs that it has not read, and the status of its job."""
         behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
-        # What is told below one row is the version in which no row came: it has not been passed yet.
+        # With less than one row missing, it still has to read a version without rows.
         return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

@@ -1,4 +1,4 @@
-"""Waits until views that are being made have what was there before them, and tables have been refreshed."""
+"""Waits until backfills, rebuilds and refreshes are complete."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def wait_until_made(
     *,
     gives_up: bool = False,
 ) -> tuple[ObjectChange, ...]:
-    """Waits for these jobs' views (all where None), and says which are not made then and why.
+    """Waits for the views and tables of these jobs (None: all); returns those that are not complete, with the reasons.
 
-    It ends once nothing of them has moved for ``seconds``. A view that is made anew counts as made once it serves. One
-    that stands still, or that nobody runs, is not waited for. ``tell`` is told of each how far it has come. With
-    ``gives_up`` SqlError NOT_APPLIED_YET is raised where time is up, in place of saying what is not made.
+    Ends after ``seconds`` without any progress. A rebuild is complete when the new table serves. Views whose job is
+    stalled or not run by any process are not waited for. ``tell`` receives the progress of each. With ``gives_up``, a
+    timeout raises SqlError NOT_APPLIED_YET instead of being returned.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
-    # What a commit or a job of this process changes is known at once; what another process's does has to be looked for.
+    # Commits and jobs of this process notify at once; those of other processes are polled.
     with context.metastore.telling(changed), context.metastore.runtime.telling(changed):
         while True:
             changed.clear()
@@ -68,7 +68,7 @@ def wait_until_made(
 
 @dataclass(slots=True)
 class _Look:
-    """What there is to say of those that are not made. ``late`` is of the first that is not waited for any more."""
+    """The result of one check. ``late`` describes the first object that timed out."""
 
     notices: list[ObjectChange] = field(default_factory=list)
     is_waiting: bool = False
@@ -133,7 +133,7 @@ def _look(
 
 
 def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mapping[str, JobStatus]) -> str:
-    """Why views that are made anew together, and serve together, will not for now; empty where they may any moment."""
+    """Why rebuilds that must be swapped together cannot finish for now; empty if they can."""
     for rebuild in group:
         status, view = statuses.get(rebuild_job(rebuild)), snapshot.get(rebuild.view_id)
         if status is not None and status.state == "STALLED":
@@ -149,7 +149,7 @@ def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> l
 
 
 def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ObjectChange, ...]:
-    """Says of the refreshes that were under way why they came to nothing, where they did; of those jobs, or of all."""
+    """The reasons why refreshes in progress failed, for these jobs or for all."""
     told = []
     for record in before.all("refresh"):
         if jobs is not None and view_job(record.table_id) not in jobs:

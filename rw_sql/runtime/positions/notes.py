@@ -1,4 +1,4 @@
-"""Writes a reader's positions down where the catalog keeps them."""
+"""Records a reader's positions in the catalog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
-    """Writes down where a source's log stands and which offsets it holds, unless all of it is noted already."""
+    """Records a source's positions and the ranges of its log, unless they are up to date."""
     snapshot = context.metastore.snapshot()
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)
@@ -24,7 +24,8 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     noted = context.metastore.runtime.noted_positions(fragment)
     stored = snapshot.states(fragment)
     texts = {split: kind.encode_state(state) for split, state in stands.states.items()}
-    # Of 100,000 files only those that moved since; the row of no split says up to where the others stand as noted.
+    # Only the positions that changed, of up to 100,000. The row for no split says up to which version the others are
+    # valid.
     moved = {split: text for split, text in texts.items() if text != known_state(stored[split], noted.get(split))}
     mark = noted.get(ALL_SPLITS)
     is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, stands.log_version)
