@@ -85,7 +85,8 @@ def _needs(
 def _queries_on(
     warehouse: Warehouse, snapshot: Snapshot, object_id: int
 ) -> Iterator[tuple[MaterializedViewRecord | SinkRecord, str, int | None]]:
-    """The readers of an object: record, checkpoint, and the version it starts after. A rebuilt view reads it twice."""
+    """The readers of an object: record, checkpoint, and creation time in milliseconds. A view being rebuilt counts
+    twice."""
     for record in (*snapshot.kept, *snapshot.all("sink")):
         if isinstance(record, MaterializedViewRecord) and object_id in record.inputs:
             yield record, warehouse.view_checkpoint(record.id, record.generation), record.created_at_ms
