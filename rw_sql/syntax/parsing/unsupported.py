@@ -1,6 +1,6 @@
-"""What is understood but has no meaning here, with what to use instead.
+"""Statements that parse but have no meaning in rw_sql, with what to use instead.
 
-Which of the other statements run is the planner's to say; these never will in this form.
+Statements in these forms never run. Whether other statements run is decided by the planner.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SHOW_KINDS = {
 
 
 def unsupported(statement: Statement) -> SqlError | None:
-    """The error NOT_SUPPORTED for a statement that means nothing here, with a hint what to use instead; else None."""
+    """The error NOT_SUPPORTED, with a hint, for a statement without a meaning in rw_sql; else None."""
     if isinstance(statement, ast.Explain):
         if statement.is_analyze or statement.options:
             return _error("EXPLAIN with options", "EXPLAIN alone prints the steps", statement)
@@ -99,7 +99,7 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
 
 
 def _has_no_rows(table: ast.CreateTable) -> bool:
-    """Whether nothing tells which columns a table has."""
+    """True if nothing defines the columns of a table."""
     told = table.columns or table.query or table.cdc_table or table.wildcard is not None or table.options
     return not told
 
