@@ -1,4 +1,4 @@
-"""Statement and snapshot in, plan out. One lowering function per statement."""
+"""Statement and snapshot in, plan out: dispatches each statement to its lowering function."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def _told(statement: ast.Statement, what: str) -> Asking[Plan]:
 def lower(
     statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark", shares_sources: bool = True
 ) -> Asking[Plan]:
-    """The plan of one statement, asking the world by yielding requests. Raises SqlError; changes nothing.
+    """The plan of one statement; facts are requested by yielding requests. Raises SqlError; changes nothing.
 
-    ``query_dialect`` is the SQL that the queries of views are written in: 'spark' or 'risingwave'; with
-    ``shares_sources`` a new source is shared where it does not say so itself.
+    ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
+    shared by default.
     """
     refused = unsupported(statement)
     if refused is not None:
@@ -87,9 +87,9 @@ def lower(
 def lower_explained(
     statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark", shares_sources: bool = True
 ) -> Asking[Plan]:
-    """The plan of a statement that is only explained: as :func:`lower`, and of a source that runs as after its PAUSE.
+    """The plan of a statement that is only explained: like :func:`lower`, but a running source is treated as paused.
 
-    So what INJECT and SKIP will do can be seen before anything stands still for it.
+    This shows the effect of INJECT and SKIP without pausing the source.
     """
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     if not isinstance(statement, ast.InjectSourceOffsets | ast.SkipRecord):

@@ -1,4 +1,4 @@
-"""Who reads a source: one shared reader, or each of its views by itself. A statement on it is one on all of them."""
+"""Plans statements on a source for each of its readers: one shared reader, or one direct reader per view."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def for_each_reader(
     snapshot: Snapshot, source: SourceRecord, lower_one: Callable[[Reader], Asking[Plan]]
 ) -> Asking[Plan]:
-    """The plan of a statement on a source: what it comes to for each of its readers, as one operation.
+    """The plan of a statement on a source: the plans for its readers, joined into one operation.
 
-    For a source that is not shared and that no view reads yet, what it comes to without splits.
+    A source that is not shared and has no readers yet is planned as if it had no splits.
     """
     readers = readers_of(snapshot, source)
     if source.is_shared:
@@ -44,7 +44,7 @@ def for_each_reader(
 
 
 def joined(snapshot: Snapshot, readers: tuple[Reader, ...], plans: list[Plan]) -> Plan:
-    """One plan of those of several readers: every change once, every answer under its reader's name."""
+    """Joins the plans of several readers: every change once, every result row with its reader's name."""
     operations = [plan.operation for plan in plans if plan.operation is not None]
     changes: list[Change] = []
     for operation in operations:
@@ -87,7 +87,7 @@ def _in_parts(readers: tuple[Reader, ...], previews: list[Preview]) -> Preview:
 
 
 def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ObjectChange, ...]:
-    """What every reader answers once, the rest with the names of the views that it is true of."""
+    """Result rows that are the same for all readers appear once, others with the names of their views."""
     said: dict[ObjectChange, list[str]] = {}
     for reader, plan in zip(readers, plans, strict=True):
         for row in plan.changes:

@@ -1,4 +1,4 @@
-"""The gate before unsafe statements: the stored switch, and a yes for this very request."""
+"""The confirmation of unsafe statements: the system parameter, and a confirmation of this exact request."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TOKEN_DIGITS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What an operator is asked before an unsafe statement: its preview, and the token that stands for a yes to it.
+    """A request to confirm an unsafe statement: its preview, and the token that confirms it.
 
-    ``unallowed`` are the words that its ALLOW lacks for what the preview predicts: whoever says yes without having seen
-    the preview (``--yes``, ``unsafe_confirmation``) has not accepted that, and must say no. ``claim`` is what a yes
-    says besides, which cannot be said beforehand either.
+    ``unallowed`` are the words that its ALLOW lacks for the predicted effects: a confirmation without having seen the
+    preview (``--yes``, ``unsafe_confirmation``) does not cover these. ``claim`` is an additional assertion that a
+    confirmation makes, which cannot be confirmed in advance either.
     """
 
     statement: str
@@ -40,7 +40,7 @@ class Question:
 
     @property
     def takes_yes_beforehand(self) -> bool:
-        """Whether a yes counts of somebody who has not seen the preview."""
+        """True if a confirmation in advance, without having seen the preview, is valid."""
         return not self.unallowed and not self.claim
 
 
@@ -56,9 +56,9 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan) -> str:
-    """A digest of the text, of positions, and of the epochs of what it affects, of what that uses and what holds it.
+    """A digest of the statement, its positions, and the epochs of the affected objects, of what they use and of pauses.
 
-    It fits nothing else, and not later.
+    It is valid only for this plan, and only until one of these changes.
     """
     parts = [render(plan.statement), plan.fingerprint]
     for id_ in plan.affected:
@@ -73,7 +73,7 @@ def token_of(snapshot: Snapshot, plan: Plan) -> str:
 
 
 def question_of(snapshot: Snapshot, plan: Plan) -> Question:
-    """The question for an unsafe plan."""
+    """The confirmation request for an unsafe plan."""
     preview = render_preview(plan.preview) if plan.preview else ""
     return Question(
         statement=render(plan.statement),
@@ -85,7 +85,7 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
 
 
 def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
-    """The error where nobody said yes: it carries the preview and how to confirm."""
+    """The error for a missing confirmation: it contains the preview and how to confirm."""
     message = (
         "the operation was not confirmed"
         if was_asked

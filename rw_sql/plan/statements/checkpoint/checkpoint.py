@@ -1,4 +1,4 @@
-"""Lowers SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS: where a job made without rw_sql stands, and moving it."""
+"""Lowers SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS, which show and move a foreign job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_NAMED = 12
 
 
 def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW CHECKPOINT: where each split stands, and against its upstream where that is named."""
+    """SHOW CHECKPOINT: the position of each split, compared with its upstream if that is given."""
     ground = yield from look_around(statement, snapshot)
     checkpoint = ground.checkpoint
     watermark = _moment(checkpoint.watermark_ms)
@@ -129,7 +129,7 @@ def lower_inject_checkpoint_offsets(statement: InjectCheckpointOffsets, snapshot
 
 
 def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None) -> None:
-    """Raises SqlError where the checkpoint is rw_sql's own, runs in this process, or has a batch under way."""
+    """Raises SqlError if the checkpoint is rw_sql's own, is used in this process, or has a batch in progress."""
     path = checkpoint.path
     if checkpoint.owner is not None:
         raise SqlError(
@@ -178,7 +178,7 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
 
 
 def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) -> Moved:
-    """The move, once its position is one that the upstream holds (or may be clamped to it)."""
+    """Checks that the new position is one that the upstream has, or may be clamped to its bounds."""
     target, position = each.target, each.position
     source = ground.checkpoint.source(target.source)
     if source.is_in_snapshot:
@@ -215,7 +215,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) ->
 
 
 def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, ...]:
-    """A notice of the positions that ALLOW CLAMP made others than were asked for."""
+    """A notice about positions that ALLOW CLAMP changed."""
     said = [
         f"{old.target.id} from {old.position} to {new.position}"
         for old, new in zip(wanted, moved, strict=True)
@@ -226,7 +226,7 @@ def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, 
 
 
 def _dropped(statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
-    """With EXACTLY: the splits that the checkpoint will not hold any more, of the Kafka sources that are moved."""
+    """With EXACTLY: the splits that are removed from the checkpoint's Kafka sources."""
     if not statement.is_exactly:
         return ()
     sources = {each.target.source for each in moved if each.target.kind == KAFKA}
@@ -244,7 +244,7 @@ def _dropped(statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Mo
 def _require_files(
     statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]
 ) -> Asking[tuple[str, ...]]:
-    """Files that are to be read again must still be there: Spark passes by those that are not, without a word."""
+    """Checks that files to be read again still exist: Spark silently skips missing ones."""
     notices: list[str] = []
     for each in moved:
         if each.target.kind != FILE or each.target.position is None or each.position >= each.target.position:
@@ -325,7 +325,7 @@ def _plan(
 
 
 def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
-    """The words of ALLOW that are missing for what is predicted, or cannot be counted and lies that way."""
+    """The words missing in ALLOW for predicted effects, and for those that cannot be counted."""
     gaps = duplicates = False
     for row in rows:
         if row.old is None or row.old == row.new:
@@ -340,7 +340,7 @@ def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...
 def _offsets(
     statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
 ) -> dict[str, str | None]:
-    """Spark's offset per moved source. It names every split: those that are not moved as they stand."""
+    """Spark's offset per moved source, with all of its splits."""
     made: dict[str, str | None] = {}
     for source in ground.checkpoint.sources:
         to = {each.target.local: each.position for each in moved if each.target.source == source.name}
@@ -373,9 +373,9 @@ def lower_undo_checkpoint(
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
 ) -> Asking[Plan]:
-    """Puts back what the newest rewrite of a checkpoint replaced: for a job that has not been started since.
+    """Reverts the newest rewrite of a checkpoint, if the job has not been started since.
 
-    With ``of`` that must be the rewrite that this statement made.
+    With ``of``, it must be the rewrite made by this statement.
     """
     look = yield from look_at_checkpoint(path)
     checkpoint = look.checkpoint

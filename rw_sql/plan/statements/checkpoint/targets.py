@@ -1,4 +1,4 @@
-"""What the target of INJECT CHECKPOINT OFFSETS asks for, split by split. A position is always the next to read."""
+"""Resolves the target of INJECT CHECKPOINT OFFSETS for each split. A position is always the next to read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A split and the position it is to go on from; ``span`` is where that stands in the statement."""
+    """A split and its new position; ``span`` is the position's place in the statement."""
 
     target: Target
     position: int
@@ -68,7 +68,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a statement asks for, and what about it an operator should know."""
+    """The resolved target, and notices for the operator."""
 
     moved: tuple[Moved, ...]
     notices: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A split as it is written: a number or a state as text, a bound of the upstream, or None, which is its start."""
+    """A split as written: a number or a state as text, a bound of the upstream, or None, which is its start."""
 
     split: SplitId
     text: str | None
@@ -85,7 +85,7 @@ class Written:
 
 
 def read_written(statement: InjectCheckpointOffsets) -> Asking[tuple[Written, ...]]:
-    """The entries of VALUES or of a file; none where the target writes none. Raises SqlError."""
+    """The entries of VALUES or of a file; empty for other targets. Raises SqlError."""
     target = statement.target
     if isinstance(target, InjectValues):
         return _values(statement, target)
@@ -97,7 +97,7 @@ def read_written(statement: InjectCheckpointOffsets) -> Asking[tuple[Written, ..
 def read_target(
     statement: InjectCheckpointOffsets, snapshot: Snapshot, ground: Ground, written: tuple[Written, ...]
 ) -> Asking[Wish]:
-    """What the target asks for, ``written`` where it writes something. Raises SqlError at the first thing amiss."""
+    """Resolves the target; ``written`` are its entries, if it has any. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
     if isinstance(target, InjectValues | InjectFromFile):
@@ -157,7 +157,7 @@ def _file(target: InjectFromFile) -> Asking[tuple[Written, ...]]:
 
 
 def _written(statement: InjectCheckpointOffsets, ground: Ground, entries: tuple[Written, ...]) -> Wish:
-    """The entries of VALUES or of a file, as positions; those that FOR SPLITS leaves out stay."""
+    """The entries of VALUES or of a file as positions, without splits that FOR SPLITS excludes."""
     targets = resolve_all(ground, [entry.split for entry in entries])
     chosen = resolve_all(ground, statement.splits)
     moved = []
@@ -174,7 +174,7 @@ def _written(statement: InjectCheckpointOffsets, ground: Ground, entries: tuple[
 
 
 def _number(ground: Ground, target: Target, entry: Written) -> int:
-    """A bare number, or a state as JSON: ours, or Spark's own of that source."""
+    """A bare number, or a state as JSON: rw_sql's, or Spark's own for that source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdigit() or target.kind == KAFKA:
         try:
@@ -302,7 +302,7 @@ def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, 
 
 
 def _at(ground: Ground, chosen: tuple[Target, ...], milliseconds: int, span: Span) -> Asking[Wish]:
-    """The first position at or after a time: of Kafka by the records' times, of Delta by the commits'."""
+    """The first position at or after a time: for Kafka by the records' times, for Delta by the commits'."""
     found: dict[Target, int] = {}
     kafka = [each for each in chosen if each.kind == KAFKA]
     for each in chosen:

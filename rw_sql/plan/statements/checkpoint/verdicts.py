@@ -1,4 +1,4 @@
-"""What moving a checkpoint will do to the rows of its job, split by split, before it is done."""
+"""Predicts the effect of moving a checkpoint on its job's rows, split by split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "
 def previewed(
     ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
 ) -> Asking[tuple[tuple[SplitPreview, ...], tuple[str, ...]]]:
-    """The per-split table of every split of the checkpoint, and what else an operator should know of it."""
+    """The table of all splits of the checkpoint, and further notices for the operator."""
     sparse = ground.upstream.sparse if ground.upstream is not None else {}
     positions = {each.target: each.position for each in moved}
     rows: list[SplitPreview] = []
@@ -81,7 +81,7 @@ def _of_kafka(ground: Ground, target: Target, new: int, sparse: Mapping[str, str
 
 
 def _of_dropped(ground: Ground, target: Target, sparse: Mapping[str, str]) -> Verdict:
-    """A partition that the job leaves: what it holds beyond the job's position stays unread."""
+    """A partition that the job leaves: its records after the job's position stay unread."""
     bounds = ground.bounds(target)
     if bounds is None or target.position is None:
         return Verdict(text="UNKNOWN (no longer in the checkpoint)")
@@ -92,7 +92,7 @@ def _of_dropped(ground: Ground, target: Target, sparse: Mapping[str, str]) -> Ve
 
 
 def _of_delta(ground: Ground, target: Target, new: int) -> Asking[tuple[Verdict, list[str]]]:
-    """Counted from the log's own statistics, where every file that was added says how many rows it has."""
+    """Counts from the log's own statistics, if every added file has a row count."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     between = yield from rows_between(ground.tables[target.source], low, high)
@@ -113,7 +113,7 @@ def _of_delta(ground: Ground, target: Target, new: int) -> Asking[tuple[Verdict,
 
 
 def _of_numbers(ground: Ground, target: Target, new: int) -> Verdict:
-    """Where rows cannot be counted: what is read again, or passed by, in the source's own units."""
+    """If rows cannot be counted: what is read again or skipped, in the source's own units."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     if target.kind == FILE:
@@ -127,7 +127,7 @@ def _of_numbers(ground: Ground, target: Target, new: int) -> Verdict:
 
 
 def _unread(ground: Ground, positions: Mapping[Target, int]) -> Iterable[str]:
-    """Partitions that the brokers have and neither the checkpoint nor the statement: Spark takes them up by itself."""
+    """Partitions that exist but are neither in the checkpoint nor in the statement: Spark adds them by itself."""
     if ground.upstream is None:
         return
     known = {target.local for target in (*ground.targets(), *positions)}
@@ -136,7 +136,7 @@ def _unread(ground: Ground, positions: Mapping[Target, int]) -> Iterable[str]:
 
 
 def _subscription(ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
-    """Where topics come or go, the job's own options must follow."""
+    """If topics are added or removed, the job's own options must be changed too."""
     changed = {each.target.source for each in moved if each.target.position is None} | {
         target.source for target in dropped
     }
@@ -148,7 +148,7 @@ def _subscription(ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Targe
 
 
 def state_notices(checkpoint: Checkpoint, rows: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """What the state that is kept makes of records that are read again."""
+    """The effect of repeated records on operator state."""
     is_back = any(row.old is not None and row.new is not None and row.new < row.old for row in rows)
     if not is_back:
         return ()

@@ -1,4 +1,4 @@
-"""Lowers INJECT SOURCE OFFSETS: forces where a paused source continues. All or nothing; unnamed splits stay."""
+"""Lowers INJECT SOURCE OFFSETS, which sets the positions of a paused source. All or nothing; other splits stay."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
 
 
 def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
-    """Raises SqlError unless a source is paused, its readers have stopped, and there is one to take offsets."""
+    """Raises SqlError unless a source is paused, its readers have stopped, and there is a reader to receive offsets."""
     hint = f"PAUSE SOURCE {source.name} first, RESUME SOURCE {source.name} afterwards"
     if not holds_of(snapshot, source.id):
         raise SqlError(
@@ -138,13 +138,13 @@ def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Ask
 def _checked(
     statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted, upstream: Upstream, stands: Positions
 ) -> SplitState:
-    """The state that is asked for, once it is a valid one of this very split; its range is not looked at."""
+    """The requested state, checked to be valid for this split; its range is not checked."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
         state = _decoded(statement, kind, split, entry)
     seen, old = upstream.splits.get(split), stands.states.get(split)
-    # Where the upstream does not answer, the split is the one that was read last.
+    # If the upstream does not answer, the split is the one read last.
     is_of = seen or (
         None
         if old is None
@@ -168,7 +168,7 @@ def _checked(
 
 
 def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamSplit | None, span: Span) -> SplitState:
-    """The state to store: one that the upstream holds, or clamped to that where the statement allows it."""
+    """The state to store: within the upstream's bounds, or clamped to them if the statement allows it."""
     if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:
@@ -183,7 +183,7 @@ def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamS
 
 
 def _names_none(statement: InjectSourceOffsets, ids: tuple[str, ...]) -> SqlError:
-    """The error where FOR SPLITS picks none of the splits that the target names."""
+    """The error if FOR SPLITS selects none of the target's splits."""
     return SqlError(
         INVALID_SPLIT_STATE,
         "no offsets are given of the splits in FOR SPLITS",

@@ -1,4 +1,4 @@
-"""What an INJECT asks for, split by split: as written, or out of a file, a group, a checkpoint, a time."""
+"""Resolves the target of an INJECT for each split: written values, a file, a group, a checkpoint, a time."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """One split and where it is to go on: a state as it was written, an offset that was worked out, or a reset (None).
+    """One split and its new position: a state as written, a computed offset, or a reset (None).
 
-    ``span`` is where it stands in the statement.
+    ``span`` is its place in the statement.
     """
 
     split: SplitId
@@ -74,7 +74,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a target asks for, and what about it an operator should know."""
+    """The resolved target, and notices for the operator."""
 
     entries: tuple[Wanted, ...]
     notices: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What is known where a target is read: the source, the splits that were chosen, and what the upstream said."""
+    """The facts for resolving a target: the source, the selected splits, and the look at the upstream."""
 
     snapshot: Snapshot
     source: SourceRecord
@@ -94,7 +94,7 @@ class Ground:
 
 
 def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
-    """What the target asks for, among the splits that were chosen. Raises SqlError at the first thing amiss."""
+    """Resolves the target for the selected splits. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
     match target:
@@ -121,7 +121,7 @@ def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
 
 
 def few(names: Iterable[str]) -> str:
-    """The first of many names, and how many more there are."""
+    """The first of many names, and the number of the others."""
     listed = list(names)
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
     return ", ".join(listed[:_MOST_NAMED]) + more
@@ -200,7 +200,7 @@ def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
         try:
             read = ground.kind.read_positions(text) if text else {}
         except (ValueError, TypeError, AttributeError, KeyError):
-            continue  # another kind of source: this one stands in other lines
+            continue  # Another kind of source, whose offset has another form.
         for split, offset in read.items():
             if split not in ground.chosen:
                 others.add(split)

@@ -1,4 +1,4 @@
-"""What a set of changes does to each sink that it touches: what an operator is shown of an undo or a block."""
+"""The effects of a set of changes on each sink concerned, for the previews of UNDO and blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY = "connection"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkMove:
-    """A sink whose properties change. ``doubt`` says why it may write somewhere else, or not at all, from then on."""
+    """A sink whose properties change. ``doubt`` says why it may write elsewhere afterwards, or not at all."""
 
     sink: SinkRecord
     preview: Preview
@@ -34,7 +34,7 @@ class SinkMove:
 
     @property
     def answers(self) -> tuple[ObjectChange, ...]:
-        """What a statement says it changed of it."""
+        """The result rows about it."""
         rows = [
             ObjectChange(object=self.sink.name, change="ALTERED", detail=spell(*each))
             for each in self.preview.properties
@@ -45,9 +45,9 @@ class SinkMove:
 
 
 def sink_moves_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Asking[tuple[SinkMove, ...]]:
-    """What becomes of the sinks among these objects, and of those that use a connection among them, by name.
+    """The changed sinks among these objects, and among the users of connections among them, by name.
 
-    ``then`` is the catalog that ``snapshot`` is to become. Sinks that are the same in both are left out.
+    ``then`` is the catalog after the changes. Sinks without a difference are left out.
     """
     found: dict[int, SinkRecord] = {}
     for id_ in ids:

@@ -1,4 +1,4 @@
-"""Lowers SKIP RECORD: passes one record by that its source can neither read nor go round."""
+"""Lowers SKIP RECORD, which skips one record that its source cannot read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 
 def lower_skip_record(statement: SkipRecord, snapshot: Snapshot) -> Asking[Plan]:
-    """SKIP RECORD: the record must be the next one of its split, and the source paused; it is never read after that.
+    """SKIP RECORD: the record must be the next one of its split, and the source paused. It is never read afterwards.
 
-    One that was read already is in the log, where nothing takes it back; one that lies ahead would take all before it
-    along.
+    A record that was read already is in the log and cannot be removed; skipping a later one would skip all before it.
     """
     source = find_source(snapshot, statement.name)
     yield from require_stopped(statement.name.span, snapshot, source)

@@ -1,4 +1,4 @@
-"""Lowers UNSAFE SET and RESET SOURCE SPLITS: what moves a source to another upstream or forgets where it stood."""
+"""Lowers UNSAFE SET and RESET SOURCE SPLITS, which move a source to another upstream or reset its positions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: CreateSource) -> None:
-    """Raises SqlError where an option is given twice, is the connector, or is unset without being set."""
+    """Raises SqlError if an option is given twice, is the connector, or is unset but not set."""
     seen: set[str] = set()
     named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
     refuse_sharing(statement.name.last, named)
@@ -100,7 +100,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """As check_source; the caret stays in this statement where the fault lies in what was there before."""
+    """As check_source; an error in unchanged parts points at this statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:
@@ -203,7 +203,8 @@ def _spell(key: str, old: str, new: str) -> str:
 
 
 def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
-    """RESET SOURCE SPLITS: forgets the assignment (orphans with their states) and takes up what the upstream shows."""
+    """RESET SOURCE SPLITS: discards the assignment (orphans with their states) and adopts the upstream's current
+    splits."""
     source = find_source(snapshot, statement.name)
     return (yield from for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, reader)))
 
@@ -227,7 +228,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
         return (yield from _rediscovered(statement, snapshot, reader, chosen, stands, changes))
     forgotten = chosen if statement.is_forgetting_offsets else set()
     if marked := sorted(forgotten & set(stands.states)):
-        # Not removed: a split that was forgotten must not be taken for a new partition when it is found again.
+        # Marked, not removed: a reset split that is discovered again must not be mistaken for a new partition.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
     rows = preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)})
     note = "splits are unknown until RESUME or the next discovery finds them again"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER SYSTEM SET: stored, for every session of the warehouse."""
+    """ALTER SYSTEM SET: stored, valid for every session of the warehouse."""
     yield from ()
     parameter = system_parameter(statement.parameter, statement.parameter_span)
     stored = snapshot.find("parameter", parameter.name)
@@ -48,7 +48,7 @@ def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Ask
 
 
 def lower_set_parameter(statement: SetParameter, snapshot: Snapshot) -> Asking[Plan]:
-    """SET: for this session only; nothing is stored."""
+    """SET: valid for this session only; nothing is stored."""
     yield from ()
     if statement.is_local or statement.more_values:
         what = "SET LOCAL" if statement.is_local else "a list of values"

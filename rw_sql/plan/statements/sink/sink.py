@@ -1,4 +1,4 @@
-"""Lowers the statements that make, drop, pause and resume sinks."""
+"""Lowers the statements that create, drop, pause and resume sinks."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
 
 
 def _delta_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput | None]:
-    """A Delta table of the user's own; None where that name has none."""
+    """An external Delta table as a sink's input; None if there is none of that name."""
     written = ".".join(quoted_spark(part) for part in name.parts)
     table, is_new = yield from delta_table(snapshot, written, name.last)
     if table is None:
@@ -180,7 +180,7 @@ def _delta_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput | None]:
 
 
 def quoted_spark(name: str) -> str:
-    """A name between Spark's quotes."""
+    """A name quoted for Spark."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -199,7 +199,7 @@ def _has_snapshot(statement: CreateSink) -> bool:
 
 
 def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Asking[Plan]:
-    """DROP SINK: what it wrote stays in its target."""
+    """DROP SINK: the rows in its target stay."""
     yield from ()
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("sink", name) is None:
@@ -225,7 +225,7 @@ def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkReco
 
 
 def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Asking[Plan]:
-    """PAUSE SINK: a hold that survives restarts; the sink keeps its place."""
+    """PAUSE SINK: the pause survives restarts; the sink keeps its positions."""
     yield from ()
     sink = find_sink(snapshot, statement.name)
     if sink.is_paused:
@@ -235,7 +235,7 @@ def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Asking[Plan]:
 
 
 def lower_resume_sink(statement: ResumeSink, snapshot: Snapshot) -> Asking[Plan]:
-    """RESUME SINK: it goes on where it stood."""
+    """RESUME SINK: it continues at its positions."""
     yield from ()
     sink = find_sink(snapshot, statement.name)
     if not sink.is_paused:

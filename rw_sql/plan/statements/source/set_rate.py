@@ -1,4 +1,4 @@
-"""Lowers ALTER SOURCE … SET parameter: how fast a source is read, changed at run time and without a look upstream."""
+"""Lowers ALTER SOURCE … SET parameter, which changes a source's rate without contacting its upstream."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT takes it out of the definition.
+    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT removes it from the definition.
 
-    The upstream is not asked: a source that cannot be reached may be told to read slower, too.
+    The upstream is not contacted, so that an unreachable source can be slowed down too.
     """
     yield from ()
     source = find_source_of(snapshot, statement.kind, statement.name)

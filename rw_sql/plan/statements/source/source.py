@@ -1,4 +1,4 @@
-"""Lowers the statements that make, drop, pause and resume sources."""
+"""Lowers the statements that create, drop, pause and resume sources."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ if TYPE_CHECKING:
 def lower_create_source(
     statement: CreateSource, snapshot: Snapshot, *, is_shared: bool = True, is_of_table: bool = False
 ) -> Asking[Plan]:
-    """CREATE SOURCE: everything is checked, the upstream included, and its splits are resolved to numbers.
+    """CREATE SOURCE: everything is checked, the upstream included, and the splits' start positions become offsets.
 
-    ``is_shared`` counts where its properties do not say it. Of a source that is not shared each view resolves them.
-    Only that of a table may have a format whose records change rows.
+    ``is_shared`` is the default if the properties do not set it. For a source that is not shared, each view resolves
+    start positions. Only the source of a table may have a change format.
     """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("source", name):
@@ -127,7 +127,7 @@ def lower_create_source(
 
 
 def _require_stream(statement: CreateSource) -> None:
-    """Raises SqlError for what only a table can be: loaded as a whole."""
+    """Raises SqlError for options that only a table loaded as a whole may have."""
     for option in statement.options:
         if option.key in REFRESH_OPTIONS:
             raise SqlError(
@@ -183,7 +183,7 @@ def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]
 
 
 def forget_source(snapshot: Snapshot, source: SourceRecord) -> list[Change]:
-    """What goes with a source that is dropped: its splits, positions, holds and rewinds."""
+    """The changes for the splits, positions, pauses and rewinds of a dropped source."""
     fragment = ingest_fragment(source.id)
     changes: list[Change] = [
         UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))),
@@ -216,19 +216,19 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
 
 
 def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Asking[Plan]:
-    """PAUSE SOURCE: a hold that survives restarts."""
+    """PAUSE SOURCE: the pause survives restarts."""
     yield from ()
     return _pause(statement, snapshot, find_source(snapshot, statement.name))
 
 
 def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Asking[Plan]:
-    """PAUSE ALL SOURCES: one hold on every source, present and future."""
+    """PAUSE ALL SOURCES: one pause for every source, present and future."""
     yield from ()
     return _pause(statement, snapshot, None)
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[Plan]:
-    """RESUME SOURCE: lifts its own hold and takes up splits of a topic that the source names since then."""
+    """RESUME SOURCE: removes its own pause and adopts the splits of topics that the source names since then."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
@@ -268,9 +268,9 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
 
 
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) -> Asking[Plan]:
-    """RESUME ALL SOURCES: lifts PAUSE ALL SOURCES; sources paused by name stay paused.
+    """RESUME ALL SOURCES: reverts PAUSE ALL SOURCES; sources paused by name stay paused.
 
-    Like RESUME SOURCE it takes up topics that a source names since then, so that ``latest`` means this moment.
+    Like RESUME SOURCE it adopts newly named topics, so that ``latest`` means this moment.
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:

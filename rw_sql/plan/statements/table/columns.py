@@ -1,8 +1,8 @@
-"""Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; the rows that are there stay as they are.
+"""Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; existing rows are not rewritten.
 
-A column that was added is NULL in them until records replace them, and what was made before it does not see it. One
-that was dropped stays in the table's files, where nothing shows it any more. One that was renamed keeps its name in the
-files and in the source, which is what records call it: only the table's own definition calls it otherwise.
+An added column is NULL in existing rows until records replace them, and objects created before it do not see it. A
+dropped column stays in the table's files, hidden. A renamed column keeps its name in the files and in the source, whose
+records use it; only the table's own definition has the new name.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … ADD COLUMN: the source's definition gets it too, unless it is generated."""
+    """ALTER TABLE … ADD COLUMN: added to the source's definition too, unless it is generated."""
     if statement.kind != "TABLE":
         raise SqlError(
             NOT_SUPPORTED,
@@ -98,7 +98,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
 
 
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … DROP COLUMN: of both definitions; refused while views or sinks may use it."""
+    """ALTER TABLE … DROP COLUMN: removed from both definitions; refused while views or sinks may use it."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     _require_no_refresh(snapshot, table, statement, "DROP COLUMN")
@@ -137,9 +137,9 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
 
 
 def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … RENAME COLUMN: records and files go on calling it as they do, the definition tells how.
+    """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps it.
 
-    Refused while views or sinks may use it, as DROP COLUMN is.
+    Refused while views or sinks may use it, like DROP COLUMN.
     """
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
@@ -181,7 +181,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -
 
 
 def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, dialect: str) -> CreateTable:
-    """A table's definition with another name for one of its columns, wherever it is named there."""
+    """A table's definition with a column renamed, wherever it is named."""
     old, new = statement.column, statement.new_column
 
     def computed(expression: Expression | None, language: str = dialect) -> Expression | None:
@@ -220,12 +220,12 @@ def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, diale
 
 
 def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """What a table's files call its columns, where it is another name."""
+    """The pairs (column, name in the table's files) where the two differ."""
     return tuple((name, called) for name, called in stored.items() if name != called)
 
 
 def _free_name(table: TableRecord, name: str) -> str:
-    """What the files are to call a new column: its name, unless one that is or was there is called so."""
+    """The name of a new column in the files: its own, unless an existing or former column uses that."""
     taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
     return next(free for free in names if free.lower() not in taken)
@@ -238,7 +238,7 @@ def _require_unused(
     column: str,
     what: str,
 ) -> None:
-    """Raises SqlError where views or sinks right above a table may use one of its columns."""
+    """Raises SqlError if views or sinks that read the table directly may use one of its columns."""
     using = _using(snapshot, table, column)
     if using:
         names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using)
@@ -282,7 +282,7 @@ def _no_such_column(
 
 
 def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: CreateTable, left: CreateTable) -> None:
-    """Raises SqlError where the column tells which rows are one, or nothing would be left of the source."""
+    """Raises SqlError if the column identifies rows, or if the source would have no columns left."""
     name, of_table = statement.column, f'table "{table.name}"'
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
@@ -304,14 +304,14 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 
 def _required(schema: str) -> frozenset[str]:
-    """The columns that cannot be NULL in a table's files: those of older versions' tables that have a DEFAULT."""
+    """The columns that are not nullable in a table's files: those with a DEFAULT, in tables of older versions."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 
 def _redefined(
     snapshot: Snapshot, table: TableRecord, source: SourceRecord, definition: CreateTable, *, renews_source: bool
 ) -> Asking[list[Change]]:
-    """The changes that give a table, and its source where that has the column too, another definition."""
+    """The changes for a new definition of a table, and of its source if that has the column too."""
     changes: list[Change] = []
     of_source = source_of_table(definition)
     if renews_source:
@@ -342,7 +342,7 @@ def _redefined(
 
 
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
-    """Raises SqlError where a view or sink that sees the column has its new name for something else."""
+    """Raises SqlError if a view or sink that sees the column uses its new name for something else."""
     old, new = statement.column, statement.new_column
     knowing = [
         record
@@ -361,7 +361,7 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
 
 
 def _queries(record: ObjectRecord) -> tuple[str, ...]:
-    """All that is computed for a view or sink: its query, and those by which it is kept, which name keys beside it."""
+    """The queries of a view or sink: its own, and those of its maintenance, which name keys too."""
     if isinstance(record, MaterializedViewRecord):
         kept = record.maintenance
         return tuple(query for query in (record.query, kept.query, kept.touched) if query)
@@ -369,9 +369,9 @@ def _queries(record: ObjectRecord) -> tuple[str, ...]:
 
 
 def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
-    """The views and sinks right above a table that may use one of its columns.
+    """The views and sinks that read a table directly and may use one of its columns.
 
-    A query counts where it names the column, as one of any relation: what it would mean without it is not asked.
+    A query counts if it names the column, even as one of another relation.
     """
     return tuple(
         record

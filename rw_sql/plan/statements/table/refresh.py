@@ -1,4 +1,4 @@
-"""Lowers REFRESH TABLE: what is refused, in RisingWave's order and words, and the state that the owner acts on."""
+"""Lowers REFRESH TABLE: the refusals, in RisingWave's order and words, and the state that starts a refresh."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SPOKEN = {"source": "Source", "materialized_view": "MaterializedView", "sink": 
 
 
 def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot) -> Asking[Plan]:
-    """REFRESH TABLE: the table is to be what its upstream is now. Returns at once; the table's job does it."""
+    """REFRESH TABLE: makes the table equal to its current upstream. Returns at once; the table's job does the work."""
     record = _require_refreshable(statement, snapshot)
     _require_idle(statement, snapshot, record)
     change = begun(record, (yield from clock()))

@@ -1,4 +1,4 @@
-"""Lowers ALTER {MATERIALIZED VIEW | TABLE} … RENAME TO: what reads it goes on reading it."""
+"""Lowers ALTER {MATERIALIZED VIEW | TABLE} … RENAME TO; readers of the object continue to read it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Plan]:
-    """RENAME TO of a materialized view or table; its rows and the place where it and its readers stand stay."""
+    """RENAME TO of a materialized view or table; rows and positions stay."""
     yield from ()
     if statement.kind not in ("MATERIALIZED VIEW", "TABLE"):
         raise SqlError(
@@ -80,7 +80,7 @@ def _renamed_view(view: MaterializedViewRecord, new: str) -> Change:
 
 
 def _renamed_table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
-    """The table, its source, and what holds that: all have one name."""
+    """The table, its source, and the source's pauses, which all have the same name."""
     definition = replace(table_definition(table.definition), name=Name(parts=(new,)))
     kept = table.maintenance
     renamed = replace(
@@ -106,7 +106,7 @@ def _renamed_table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Cha
 
 
 def _reading(reader: MaterializedViewRecord | SinkRecord, old: str, new: str) -> MaterializedViewRecord | SinkRecord:
-    """A view or sink as it is when what it reads has another name."""
+    """A view or sink whose input has been renamed."""
     if isinstance(reader, SinkRecord):
         sink = sink_definition(reader.definition)
         query = None if sink.query is None else _renamed(sink.query, old, new, "risingwave")

@@ -1,4 +1,4 @@
-"""Lowers CREATE and DROP TABLE and DROP CONNECTOR: a table with a connector is a source and the rows it comes to."""
+"""Lowers CREATE and DROP TABLE and DROP CONNECTOR: a table with a connector is a source and the resulting rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect: str) -> Asking[Plan]:
-    """CREATE TABLE with a connector: everything is checked, the upstream included, and one commit makes both."""
+    """CREATE TABLE with a connector: everything is checked, the upstream included, and one commit creates both."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
@@ -100,7 +100,7 @@ def table_record(
     query_dialect: str,
     stored_names: tuple[tuple[str, str], ...] = (),
 ) -> Asking[TableRecord]:
-    """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit."""
+    """The record of a new table for a source in the catalog. Raises SqlError if its expressions are invalid."""
     key = primary_key(statement)
     query = table_query(statement, query_dialect)
     relation = relation_of(source)
@@ -146,7 +146,7 @@ def _how_kept(statement: CreateTable, key: tuple[str, ...]) -> str:
 
 
 def table_query(statement: CreateTable, dialect: str) -> str:
-    """A table's columns out of a row of its source, as Spark SQL."""
+    """The Spark SQL query that computes a table's columns from a row of its source."""
     declared = {column.name: column for column in statement.columns}
     items = []
     for name, kind in table_columns(statement):
@@ -168,7 +168,7 @@ def _with_columns(query: str, more: tuple[tuple[str, str], ...]) -> str:
 
 
 def reading(query: str, name: str) -> str:
-    """A table's query over the source of another name."""
+    """A table's query with its source renamed."""
     return f"{query.rpartition(' FROM ')[0]} FROM {_quoted(name)}"
 
 
@@ -212,7 +212,7 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
 
 
 def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … DROP CONNECTOR: the source goes, the rows and what reads them stay."""
+    """ALTER TABLE … DROP CONNECTOR: drops the source; the rows and the table's readers stay."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     status = (yield from job_statuses()).get(view_job(table.id))
@@ -262,7 +262,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
 
 
 def _as_column(connector_name: str, column: IncludeColumn) -> ColumnDefinition:
-    """A column that INCLUDE added, as one of the table's own."""
+    """A column added by INCLUDE, as one of the table's own."""
     kind = column.inner_type
     if kind is None:
         known = "BYTEA" if column.inner is not None else connector(connector_name).spec.include[column.kind].type

@@ -1,4 +1,4 @@
-"""Lowers REBUILD MATERIALIZED VIEW: a view is made anew beside its old rows, which serve until it has caught up."""
+"""Lowers REBUILD MATERIALIZED VIEW: a new table is built while the old rows serve, until it has caught up."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 REBUILD = "REBUILD MATERIALIZED VIEW"
 SWAP = "SWAP REBUILT"
-"""The kind of the operation by which the owner puts what was made anew in the place of the old."""
+"""The kind of the owner's operation that replaces a view's table by the rebuilt one."""
 
 
 def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot: Snapshot) -> Asking[Plan]:
-    """REBUILD: the view anew from the current splits of its sources, and with CASCADE the views on it.
+    """REBUILD: builds the view anew from the current splits of its sources, and with CASCADE the views on it.
 
-    Refused where sinks depend on it, or views without CASCADE: what they have read would not be what there is.
+    Refused if sinks depend on it, or views without CASCADE: they would have read other rows than the view then has.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
@@ -85,7 +85,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
 
 
 def _startup(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
-    """Where the view's own WITH list lets its history begin."""
+    """The startup options in the view's own WITH list."""
     made = parse_statement(view.definition)
     return view_options(made).startup if isinstance(made, CreateMaterializedView) else ()
 
@@ -114,9 +114,9 @@ def _require_alone(
 
 
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
-    """The views that are being made anew, those together that read each other: they serve together too."""
+    """The rebuilds in progress, grouped by views that read each other: a group is swapped together."""
     groups: list[tuple[RebuildRecord, ...]] = []
-    # A view has a higher id than what it reads, so that what it joins is there.
+    # A view has a higher id than its inputs, so that their groups exist already.
     for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: found.view_id):
         joined = [
             group
@@ -129,7 +129,7 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
 
 
 def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor: str) -> Operation:
-    """Puts views that were made anew in the place of the old ones."""
+    """The operation that swaps rebuilt views in."""
     changes: list[Change] = []
     names = []
     for rebuild in rebuilds:

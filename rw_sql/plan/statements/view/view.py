@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def lower_create_materialized_view(
     statement: CreateMaterializedView, snapshot: Snapshot, query_dialect: str
 ) -> Asking[Plan]:
-    """CREATE MATERIALIZED VIEW: its query must read a source or view and be one that Spark can keep up to date."""
+    """CREATE MATERIALIZED VIEW: its query must read a source or view, and be one that can be kept up to date."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
