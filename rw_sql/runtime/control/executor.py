@@ -197,8 +197,7 @@ class Executor:
             raise
 
     def _collect(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
-        """Checks a statement against the state after the block's earlier ones, and keeps it for COMMIT. SHOW is
-        answered."""
+        """Checks a statement against the state after the block's earlier ones, and keeps it for COMMIT. Answers SHOW."""
         match statement:
             case ast.BeginUnsafe():
                 detail = "there is a block in progress already"
@@ -240,8 +239,7 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
-        """The confirmed plan, if nothing that it depends on has changed: planned again, TO LATEST would give other
-        offsets.
+        """The confirmed plan, if nothing it depends on has changed: planned again, TO LATEST gives other offsets.
 
         Only for INJECT, where nothing advances the positions meanwhile: the source is paused, or the checkpoint has no
         writer. Other plans contain positions that advance, and epochs.
@@ -334,8 +332,7 @@ class Executor:
             self.owner.wake()
 
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
-        """Carries out the plan's external effect. If that fails, the operation's outcome says so, and nothing has
-        changed."""
+        """Carries out the plan's external effect. If that fails, the outcome says so, and nothing has changed."""
         if plan.effect is None:
             return
         try:
@@ -451,8 +448,7 @@ class Executor:
 
 
 def _is_awaited(plan: Plan) -> bool:
-    """True if the statement waits for the owner. A pause waits even if it stops nothing, because it takes effect only
-    when the owner knows it."""
+    """True if the statement waits for the owner; PAUSE always does: it takes effect only when the owner knows it."""
     return isinstance(plan.statement, _HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 
