@@ -197,7 +197,7 @@ class Executor:
             raise
 
     def _collect(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
-        """Checks a statement against the state after the block's earlier ones, and keeps it for COMMIT. Answers SHOW."""
+        """Checks a statement against the state of the block, and keeps it for COMMIT. Answers SHOW."""
         match statement:
             case ast.BeginUnsafe():
                 detail = "there is a block in progress already"
