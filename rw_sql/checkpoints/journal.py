@@ -68,5 +68,5 @@ def _entry(files: CheckpointFiles, name: str) -> JournalEntry:
         raise SqlError(
             NOT_A_CHECKPOINT,
             f"{files.path(name)!r} is no record of a rewrite: {error}",
-            hint="it was written by rw-sql checkpoint; put it back, or move it away together with the wish to undo",
+            hint="it was written by rw-sql checkpoint; put it back, or move it away if it need not be undone",
         ) from error

@@ -91,7 +91,7 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
         raise SqlError(
             CANNOT_UNDO_CHECKPOINT,
             f"nothing was rewritten in checkpoint {files.location!r} that is not undone",
-            hint=f"rw-sql checkpoint show {files.location} tells where it stands",
+            hint=f"rw-sql checkpoint show {files.location} shows its positions",
         )
     entry = entries[-1]
     if checkpoint.planned > entry.batch:
@@ -99,14 +99,14 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
             CANNOT_UNDO_CHECKPOINT,
             f"the job went on after operation {entry.number}: it has planned batch {checkpoint.planned}, "
             f"and the operation rewrote batch {entry.batch}",
-            hint=f"rw-sql checkpoint set-offsets {files.location} moves it from where it stands now; "
+            hint=f"rw-sql checkpoint set-offsets {files.location} moves it from its present positions; "
             f"what was there before is kept in {files.path(FOLDER)}",
         )
     for change in entry.files:
         if files.read(change.name) not in (change.before, change.after):
             raise SqlError(
                 CANNOT_UNDO_CHECKPOINT,
-                f"{files.path(change.name)!r} was changed by somebody else after operation {entry.number}",
+                f"{files.path(change.name)!r} was changed by another program after operation {entry.number}",
                 hint=f"what was there before is kept in {files.path(FOLDER)}",
             )
     return entry

@@ -180,7 +180,7 @@ def _names(spec: ConnectorSpec) -> list[str]:
     if not any(java for _, _, java in rows):
         return []
     return [
-        "## What the clients call them",
+        "## Names in the clients",
         "Splits are listed and properties checked by librdkafka; records are read by the Java client inside of Spark.",
         _table(("option", "librdkafka", "Java client"), rows),
     ]
@@ -210,8 +210,8 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Writes the pages, or with ``--check`` lists the stale ones. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m rw_sql.connectors.docs", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not up to date")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the pages lie (docs/connectors)")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="the folder of the pages (docs/connectors)")
     given = parser.parse_args(arguments)
     if given.check:
         stale = stale_pages(given.folder)

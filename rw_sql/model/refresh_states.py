@@ -117,7 +117,7 @@ def refresh_state(
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:
-        return IDLE, f"the newest refresh came to nothing: {record.failure}" if record.failure else ""
+        return IDLE, f"the newest refresh failed: {record.failure}" if record.failure else ""
     if status is None or status.state == "STOPPED":
         return record.status, "no process runs the jobs of this warehouse yet"
     if status.state != "RUNNING":

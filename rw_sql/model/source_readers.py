@@ -67,7 +67,7 @@ def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
             f'source "{source.name}" has no position of its own: '
             + (f"{views} read it, each by itself" if views else "no view reads it yet"),
             span=span,
-            hint=f"SHOW SOURCE SPLITS {source.name} tells where each stands; name the offsets with VALUES",
+            hint=f"SHOW SOURCE SPLITS {source.name} shows their positions; name the offsets with VALUES",
         )
     return readers[0].fragment
 

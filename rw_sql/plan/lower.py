@@ -212,7 +212,7 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
         case ast.Flush():
             return _told(statement, "waits until every record there is now has reached every running view")
         case ast.Wait():
-            return _told(statement, "waits until the views that are being made have read what was there before them")
+            return _told(statement, "waits until all backfills, rebuilds and refreshes are complete")
         case ast.BeginUnsafe():
             return _told(statement, "begins a block: statements are collected, and done as one operation at COMMIT")
         case ast.Commit() | ast.Rollback():
@@ -224,5 +224,5 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
                 NOT_SUPPORTED,
                 "this statement is understood but not supported yet",
                 span=statement.span,
-                hint="SHOW SOURCES, SHOW JOBS and EXPLAIN tell what there is",
+                hint="SHOW SOURCES, SHOW JOBS and EXPLAIN show what exists",
             )

@@ -92,7 +92,7 @@ def test_what_an_operation_brought_is_taken_back(
     # While the source runs; what came since is not lost: it is read again.
     out = of_s + Counter(range(7, 12))
     assert sent(tmp_path) == out
-    with pytest.raises(SqlError, match='sink "archive" has sent out rows since'):
+    with pytest.raises(SqlError, match='sink "archive" has sent rows since'):
         session.sql(f"REWIND SOURCE s TO OPERATION {operation}")
     answers = session.sql(f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES REASON 'wrong source'")
     assert (answers[0].change, answers[0].detail) == ("REWOUND", f"to just before operation {operation}")

@@ -188,7 +188,7 @@ def _with_range(
     if limit is not None:
         for word, number in zip(words, (low, high), strict=True):
             if number is not None and not -limit - 1 <= number <= limit:
-                raise _wrong(f"{path}.{word}", f"is outside of what a column of type {bare} holds: '{number}'")
+                raise _wrong(f"{path}.{word}", f"is outside the range of type {bare}: '{number}'")
     if high is not None and low > high:
         raise _wrong(f"{path}.{words[0]}", f"must not be greater than {path}.{words[1]}: '{low}' and '{high}'")
     unit = 10**scale

@@ -173,7 +173,7 @@ class JdbcConnector(BatchOnly):
                     message=f'column "{column}" of table {table} is {there[column].name}, '
                     "whose values are none of the declared type",
                     hint="declare it CHARACTER VARYING, and CAST it in a generated column or a materialized view; "
-                    "WITH (…, VALIDATE = false) stores it all the same",
+                    "WITH (…, VALIDATE = false) stores it anyway",
                 )
         return None
 

@@ -41,7 +41,7 @@ def look_at_store(options: Mapping[str, str], *, timeout: float) -> SinkLook:
     except (OSError, ValueError) as error:
         text = str(error)
         if any(word in text for word in _UNKNOWN_KEYS):
-            return SinkLook(error=f"{where}: it does not know the access key, or the secret key is another one")
+            return SinkLook(error=f"{where}: it rejects the access key or the secret key")
         if any(word in text for word in _ANSWERED):
             return SinkLook()
         return SinkLook(error=f"{where}: {text.splitlines()[0]}")

@@ -234,7 +234,7 @@ def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span:
     if type_ == DEBEZIUM and not given.has_before:
         raise SqlError(
             SINK_CANNOT_FOLLOW,
-            "FORMAT DEBEZIUM needs the rows as they were, which this query does not keep",
+            "FORMAT DEBEZIUM needs the old rows, which this query does not keep",
             span=span,
             hint=f"CREATE MATERIALIZED VIEW v AS …; then CREATE SINK {statement.name.last} FROM v",
         )

@@ -19,7 +19,7 @@ def require_upstream(upstream: Upstream, name: str, span: Span, *, kind: str = "
             UPSTREAM_UNREACHABLE,
             f'the upstream of {kind} "{name}" does not answer: {upstream.error}',
             span=span,
-            hint="check its address; WITH (VALIDATE = false), where the statement takes it, stores it all the same",
+            hint="check its address; WITH (VALIDATE = false), where the statement takes it, stores it anyway",
         )
     if upstream.missing:
         topics = ", ".join(f'"{topic}"' for topic in upstream.missing)

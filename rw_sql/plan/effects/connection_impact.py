@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Difference = tuple[str, str, str]
 """A property with its old and new value, secrets by name; empty text if it is not set."""
 
-_UNTOLD = "UNKNOWN (the brokers do not tell their cluster)"
+_UNTOLD = "UNKNOWN (the brokers report no cluster id)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, ma
     stands = yield from positions(source.id, reader.fragment)
     assigned = sorted(moved.splits(reader.fragment), key=split_order)
     if not upstream.is_reachable:
-        unseen = f"the upstream does not answer, so nobody can tell whether it is the same: {upstream.error}"
+        unseen = f"the upstream does not answer, so that it may be another one: {upstream.error}"
         rows = [_row(split, stands.states.get(split), None, UNREACHABLE, view) for split in assigned]
         return Effect(splits=tuple(rows), doubt=unseen if stands.states and may_move else None)
     rows = []
@@ -108,7 +108,7 @@ def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, ma
                 doubts[f"{status}: it stalls until RESET SOURCE SPLITS {source.name}"] = None
         elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
             verdict = _UNTOLD
-            doubts["the brokers do not tell their cluster, so nobody can tell whether it is the same"] = None
+            doubts["the brokers report no cluster id, so that they may be another cluster"] = None
         rows.append(_row(split, state, seen, verdict, view))
     return Effect(splits=tuple(rows), doubt="; ".join(doubts) or None)
 
@@ -116,11 +116,11 @@ def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, ma
 def another_target(kind: str, old: PlannedOptions, new: PlannedOptions) -> Asking[str | None]:
     """Why a sink may write elsewhere after this change of its connection; None if it does not."""
     if not is_of_sources(kind):
-        return "what it wrote stays where it was, and nobody can tell whether that is the same store"
+        return "what it wrote stays where it was, and this may be another store"
     then = yield from look(kind, old)
     now = yield from look(kind, new)
     if not (then.cluster and now.cluster):
-        return "what it wrote stays where it was, and nobody can tell whether that is the same cluster"
+        return "what it wrote stays where it was, and this may be another cluster"
     return "OTHER_CLUSTER: what it wrote stays where it was" if then.cluster != now.cluster else None
 
 

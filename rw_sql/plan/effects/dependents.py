@@ -35,7 +35,7 @@ def effects_on_dependents(
         appending = [view.name for view in views if not view.keys]
         counting = [view.name for view in views if view.keys]
         if appending:
-            notices.append(f"rows that are read again stand twice in {', '.join(appending)}")
+            notices.append(f"repeated rows are duplicated in {', '.join(appending)}")
         if counting:
             notices.append(f"rows that are read again are counted twice in {', '.join(counting)}")
         sinks = [sink.name for sink in dependents if _adds(sink)]

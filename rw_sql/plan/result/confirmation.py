@@ -89,15 +89,17 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
     message = (
         "the operation was not confirmed"
         if was_asked
-        else "this operation needs a confirmation and nobody can be asked"
+        else "this operation needs a confirmation, which nobody can give here"
     )
     hint = (
         f"nothing was changed; CONFIRM '{question.token}' in this session does what is shown above, "
         f"rw-sql run --confirm {question.token} in a script"
     )
     if question.unallowed:
-        hint += f"; a yes beforehand, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
+        hint += (
+            f"; a confirmation in advance, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
+        )
     if question.claim:
         said = ": WITH (ASSUME_STOPPED = true)" if isinstance(plan.statement, InjectCheckpointOffsets) else ""
-        hint += f"; a yes beforehand does not say that {question.claim}{said}"
+        hint += f"; a confirmation in advance does not assert that {question.claim}{said}"
     return SqlError(CONFIRMATION_NEEDED, message, span=plan.statement.span, detail=question.preview, hint=hint)

@@ -179,7 +179,7 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
                 CONCURRENT_CHANGE,
                 f'materialized view "{rebuild.name}" is being rebuilt',
                 span=span,
-                hint="SHOW JOBS tells how far it is; try again when it has caught up",
+                hint="SHOW JOBS shows its progress; try again when it has caught up",
             )
 
 

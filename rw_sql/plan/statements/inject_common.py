@@ -25,7 +25,7 @@ def require_offsets_written(statement: InjectSourceOffsets | InjectCheckpointOff
     if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
         raise SqlError(
             INVALID_DEFINITION,
-            "CONVENTION tells how written offsets are meant, and this target writes none",
+            "CONVENTION applies to written offsets, and this target has none",
             span=target.span,
             hint="leave CONVENTION out",
         )

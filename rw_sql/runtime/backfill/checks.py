@@ -64,13 +64,13 @@ def require_readable(
     """Raises StalledError, with a remedy, if an upstream lacks some of these offsets."""
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
-    again = f"REBUILD MATERIALIZED VIEW {quoted(name)} begins anew with what there is"
+    again = f"REBUILD MATERIALIZED VIEW {quoted(name)} starts again with the existing records"
     lost: dict[str, int] = {}
     for portion in portions:
         seen = upstream.splits.get(portion.split)
         status = MISSING if seen is None else identity_status(state_at(splits[portion.split], portion.start), seen)
         if seen is None or status != OK:
-            raise StalledError(f"{status} {portion.split}, of which history is left to read: {again}")
+            raise StalledError(f"{status} {portion.split}, whose backfill is not complete: {again}")
         if portion.start < seen.start:
             lost[portion.split] = lost.get(portion.split, 0) + min(seen.start, portion.end) - portion.start
     if lost:

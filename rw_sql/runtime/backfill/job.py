@@ -292,7 +292,7 @@ class BackfillReader:
     def of(backfill: Backfill, given: ViewInput, before: int, of_all: int) -> BackfillReader:
         source = backfill.context.metastore.snapshot().get(given.id)
         if not isinstance(source, SourceRecord):
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         history = History.from_text(given.history)
         return BackfillReader(
             backfill=backfill,
@@ -416,7 +416,7 @@ class BackfillReader:
         snapshot = self.backfill.context.metastore.snapshot()
         source = snapshot.get(self.source.id)
         if not isinstance(source, SourceRecord):
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         return self.backfill.context.options_of(source, snapshot)
 
     def _life(self, split: str) -> Life:

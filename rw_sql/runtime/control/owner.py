@@ -187,7 +187,7 @@ class Owner:
         try:
             note_downtime(self._context.warehouse, last, at)
         except OSError as error:
-            logger.warning("how long nobody ran the jobs could not be written down: %s", error)
+            logger.warning("the time without an owner could not be recorded: %s", error)
 
     def _warn_of_orphan(self) -> None:
         """Logs once that the jobs wait for a process that someone has to end."""
@@ -273,7 +273,7 @@ class Owner:
             sweep(self._context, epoch)
         except (SqlError, OSError, DeltaError) as error:
             # The sweep after the next statement removes the rest.
-            logger.warning("what was dropped could not be removed yet: %s", error)
+            logger.warning("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
         """True if another process may wait for an epoch not advertised yet: for an epoch of its own, or for a pause,
@@ -294,7 +294,7 @@ class Owner:
                 if record.epoch <= epoch and is_left_open(record):
                     metastore.record_outcome(record.epoch, APPLIED, record.duration_ms)
         except (SqlError, OSError, DeltaError) as error:
-            logger.warning("what came of statements could not be written down yet: %s", error)
+            logger.warning("the outcomes of statements could not be recorded yet: %s", error)
         else:
             self._incomplete_after = epoch
 

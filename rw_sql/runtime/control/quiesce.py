@@ -115,7 +115,7 @@ def take_hold(
                     SOURCE_IS_RUNNING,
                     f"the reader of {named} did not stop within {seconds:g} s of the last progress: "
                     "nothing was changed",
-                    hint=f"SHOW JOBS tells what it is doing; wait longer: SET statement_timeout = '{limit.longer}'",
+                    hint=f"SHOW JOBS shows what it is doing; wait longer: SET statement_timeout = '{limit.longer}'",
                 )
             time.sleep(_LOOK_SECONDS)
     except BaseException:

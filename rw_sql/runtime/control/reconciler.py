@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HELD = "held while a block is committed"
+HELD = "stopped while a block is committed"
 """The reason of a reader that a quiesce lock keeps stopped."""
 
-WITHHELD = "stands still while a rewind point is made or a REWIND is carried out"
+WITHHELD = "waits for a rewind point or a REWIND"
 """The reason of a job that waits for a rewind point or a REWIND between two runs."""
 
 _LOOK_SECONDS = 0.2

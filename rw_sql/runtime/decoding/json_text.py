@@ -45,7 +45,7 @@ OPTIONS = {
 NO_VALUE = "the record has no value"
 NOT_UTF8 = "the value is not UTF-8"
 HALF_CHARACTER = "the value has half of a surrogate pair for a character"
-GOES_ON = "the value goes on behind its JSON object"
+GOES_ON = "the value has text after its JSON object"
 
 _MARK = f"{SECRET}n"
 _PART = f"{SECRET}part"

@@ -83,7 +83,7 @@ def settle(files: CheckpointFiles, wanted: Iterable[Wanted], *, done: int) -> Se
     head = read_head(files)
     if head.record is None and head.committed >= 0:
         raise StalledError(
-            f"CHECKPOINT damaged: {files.path(FOLDER)} does not tell any more which offsets it reflects: put it back"
+            f"CHECKPOINT damaged: {files.path(FOLDER)} does not show which offsets it reflects: restore it from a copy"
         )
     stands = {reader.fragment: stand(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
     states = {r.fragment: {split: stands[r.fragment][split] for split in r.splits} for r in readers}

@@ -87,13 +87,13 @@ class OwnReaders:
             return None
         view = snapshot.get(spec.view_id)
         if not isinstance(view, MaterializedViewRecord) or view_spec(snapshot, view) != spec:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         files = CheckpointFiles.at(checkpoint)
         readers = []
         for given in spec.readers:
             source = snapshot.get(given.source_id)
             if not isinstance(source, SourceRecord):
-                raise StalledError("the catalog has moved on")
+                raise StalledError("the catalog has changed")
             kind = connector(given.connector)
             options = context.resolve(given.options, snapshot)
             upstream = look_anew(kind, options)
@@ -167,7 +167,7 @@ class OwnReaders:
         head = read_head(self.files)
         record = head.record
         if record is None:
-            raise StalledError("CHECKPOINT damaged: it does not tell whose its offsets are")
+            raise StalledError("CHECKPOINT damaged: it does not show which sources its offsets belong to")
         for reader in self.readers:
             planned = head.planned_offsets(self.files, reader.spec.fragment, reader.kind) or {}
             lives = record.lives.get(reader.spec.fragment, {})
@@ -247,7 +247,9 @@ class OwnReaders:
         record = read_record(self.files)
         entry = read_entry(self.files.read(f"offsets/{batch}"))
         if record is None or len(record.lines) != len(entry.offsets):
-            raise StalledError("CHECKPOINT damaged: it does not tell whose its offsets are", is_final=True)
+            raise StalledError(
+                "CHECKPOINT damaged: it does not show which sources its offsets belong to", is_final=True
+            )
         found: dict[str, tuple[int, int]] = {}
         for reader in self.readers:
             ends = offsets_of(entry, record.lines, reader.spec.fragment, reader.kind) or {}

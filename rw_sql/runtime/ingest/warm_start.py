@@ -57,7 +57,7 @@ class WarmStart:
         snapshot = context.metastore.snapshot()
         source = snapshot.get(spec.source_id)
         if not isinstance(source, SourceRecord) or ingest_spec(snapshot, source) != spec:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         statement = source_definition(spec.definition)
         kind = connector(connector_of(statement) or "")
         options = context.resolve(spec.options, snapshot)

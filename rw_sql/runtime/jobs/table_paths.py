@@ -101,7 +101,7 @@ def with_way_out(
     if written is None:
         return failure
     return Failure(
-        reason=f"CHANGED {written}: rows of it were updated or deleted, which only its change data feed tells: "
+        reason=f"CHANGED {written}: rows of it were updated or deleted, which only its change data feed shows: "
         f"{feed_property(written)}; {again}",
         is_final=True,
     )

@@ -142,7 +142,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
                     NOT_APPLIED_YET,
                     f"FLUSH gave up: {limit.told}: {waiting.left()}",
                     hint=f"wait longer: SET statement_timeout = '{limit.longer}'; FLUSH; "
-                    "SHOW JOBS tells what each job does",
+                    "SHOW JOBS shows what each job does",
                 )
         time.sleep(_LOOK_SECONDS)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.1
 _OWN_LOOK_SECONDS = 1.0
 _LEAST_SECONDS = 0.01
-_WAIT = "WAIT waits until it is made"
-_ANEW = "it is made anew"
+_WAIT = "WAIT waits for it"
+_ANEW = "it is being rebuilt"
 
 
 def wait_until_made(
@@ -59,7 +59,7 @@ def wait_until_made(
                     NOT_APPLIED_YET,
                     f"WAIT gave up: {limit.told}: {look.late}",
                     hint=f"wait longer: SET statement_timeout = '{limit.longer}'; WAIT; "
-                    "SHOW JOBS tells what each job does",
+                    "SHOW JOBS shows what each job does",
                 )
             if not look.is_waiting:
                 return tuple(look.notices)
@@ -126,7 +126,7 @@ def _look(
         said = said or _held_up(snapshot, group, statuses)
         if not said and limit.is_over:
             said = _WAIT
-            found.late = found.late or f"{group[0].name} is being made anew"
+            found.late = found.late or f"{group[0].name} is being rebuilt"
         found.is_waiting = found.is_waiting or not said
         found.notices += _of_group(snapshot, group, f"{_ANEW}; {said}") if said else ()
     return found
@@ -156,6 +156,6 @@ def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[st
             continue
         now = refresh_of(after, record.table_id)
         if now is not None and now.failure is not None and (record.failure is None or now.refresh > record.refresh):
-            detail = f"the refresh came to nothing: {now.failure}"
+            detail = f"the refresh failed: {now.failure}"
             told.append(ObjectChange(object=record.name, change="NOTICE", detail=detail))
     return tuple(told)

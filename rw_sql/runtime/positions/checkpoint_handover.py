@@ -33,8 +33,8 @@ def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
 def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int) -> None:
     """Creates a checkpoint whose only batch ends before a version of a table: a new stateless query begins there.
 
-    Spark's options cannot start at a version that does not exist yet. Spark reads a batch's shuffle partitions from its
-    entry if the following batch was planned and not finished, and would fail at each start without them.
+    Spark's options cannot name a start version that does not exist yet. Spark reads a batch's shuffle partitions from
+    its entry if the following batch was planned and not finished, and would fail at each start without them.
     """
     conf = {SHUFFLE_PARTITIONS: JOB_SETTINGS[SHUFFLE_PARTITIONS]}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}

@@ -90,7 +90,7 @@ class RefreshJob:
         """Claims a run, fences earlier ones, creates the table if needed, and starts. Raises StalledError."""
         snapshot = context.metastore.snapshot()
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         fault("refresh.before_claim")
         run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
         output = JobOutput.open(
@@ -218,7 +218,7 @@ class RefreshJob:
         try:
             table, source = snapshot.get(self.spec.table_id), source_of(snapshot, record)
             if not isinstance(table, TableRecord) or source is None:
-                raise StalledError("the catalog has moved on")
+                raise StalledError("the catalog has changed")
             options |= self.context.options_of(source, snapshot)
             reader = snapshot_reader(source.connector)
             if reader is None:

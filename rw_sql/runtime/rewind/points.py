@@ -308,7 +308,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
         if id_ not in versions:
             continue
         if at > versions[id_] + 1:
-            raise NotYet(f"{told} and what it reads did not stand still together", is_final=is_final)
+            raise NotYet(f"{told} and its inputs did not stop together", is_final=is_final)
         table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
         if at <= _last_data(context, table, versions[id_], is_feed=id_ in fed_by(snapshot, reader)):
             why = "was paused" if is_paused else "was stalled" if is_final else "took too long to read"

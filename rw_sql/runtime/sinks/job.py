@@ -66,8 +66,8 @@ def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> No
     done = last_batch(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
     if done > newest_planned(context.warehouse, checkpoint):
         raise StalledError(
-            f"CHECKPOINT lost: batch {done} of {spec.name} is through, and its checkpoint does not know it: "
-            f"put the checkpoint back, or DROP SINK {spec.name} and create it again"
+            f"CHECKPOINT lost: batch {done} of {spec.name} is complete, but its checkpoint lacks it: "
+            f"restore the checkpoint, or DROP SINK {spec.name} and create it again"
         )
 
 
@@ -99,7 +99,7 @@ class Sink:
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.sink_id)
         if not isinstance(record, SinkRecord) or sink_spec(snapshot, record) != spec:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         kind = sink_connector(spec.connector)
         options = context.resolve(spec.options, snapshot)
         # Before anything is written: while the target is unavailable, each retry would add a run and a fence.

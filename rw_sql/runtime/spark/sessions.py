@@ -115,7 +115,7 @@ class SparkSessions:
             raise SqlError(
                 SPARK_ENDED,
                 f"{reason}{f'; {done}' if done else ''}",
-                hint="rw_sql.connect() starts a new one, and the warehouse's jobs go on where they stood",
+                hint="rw_sql.connect() starts a new one, and the warehouse's jobs continue at their positions",
             )
 
     def _why_ended(self) -> str | None:

@@ -75,7 +75,7 @@ def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> No
         raise StalledError(
             f"CHECKPOINT lost: {spec.name} holds batch {done}, its checkpoint "
             f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
-            f"put the checkpoint back, or REBUILD MATERIALIZED VIEW {spec.name}"
+            f"restore the checkpoint, or REBUILD MATERIALIZED VIEW {spec.name}"
         )
 
 
@@ -134,7 +134,7 @@ class View:
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.view_id)
         if not isinstance(record, MaterializedViewRecord):
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         for given in spec.inputs:
             source = snapshot.get(given.id)
             if isinstance(source, SourceRecord) and source.is_shared:

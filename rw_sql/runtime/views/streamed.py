@@ -131,7 +131,7 @@ def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
     for given in spec.inputs:
         record = snapshot.get(given.id)
         if record is None:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen_columns(record, spec.view_id), *signs))
         spark.range(0).selectExpr(*columns).createOrReplaceTempView(given.name)
     frame = spark.sql(spec.query)

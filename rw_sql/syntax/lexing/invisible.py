@@ -33,5 +33,5 @@ def name_of(character: str) -> str:
 
 def invisible_error(character: str, span: Span) -> SqlError:
     """The error for such a character between two tokens."""
-    message = f"{name_of(character)} stands here, a character that is not shown"
+    message = f"{name_of(character)} is here, an invisible character"
     return SqlError(SYNTAX_ERROR, message, hint="delete the character", span=span)

@@ -25,10 +25,10 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
         "ALTER SOURCE ... RESET",
         "RESET SOURCE SPLITS forgets splits, INJECT SOURCE OFFSETS moves them",
     ),
-    ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
-    ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
+    ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
+    ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
     ast.BeginTransaction: ("BEGIN", "BEGIN UNSAFE makes one operation of several; every other statement is its own"),
-    ast.Recover: ("RECOVER", "jobs are restarted by themselves; SHOW JOBS says why one stands still"),
+    ast.Recover: ("RECOVER", "jobs restart automatically; SHOW JOBS shows why one is stopped"),
 }
 _SETTINGS = {
     "SOURCE": ("source_rate_limit", "barrier_interval_ms"),
@@ -48,7 +48,7 @@ _ALTER_SET = {
     "sink_rate_limit": "PAUSE SINK stops a sink",
 }
 _SHOW_KINDS = {
-    "INTERNAL TABLES": "SHOW SOURCE SPLITS shows positions; rw_catalog holds the rest",
+    "INTERNAL TABLES": "SHOW SOURCE SPLITS shows positions, rw_catalog everything else",
     "SUBSCRIPTIONS": "read the view's Delta table, or its change data feed, from Spark",
     "CLUSTER": "SHOW JOBS and Spark's own pages",
     "PROCESSLIST": "SHOW JOBS",

@@ -149,7 +149,7 @@ def test_wait_gives_up_when_nothing_moves_and_says_what(tmp_path: Path) -> None:
     assert caught.value.message == (
         "WAIT gave up: nothing moved for 0.05 s: v is reading history: 0.00% (0/100) (not started)"
     )
-    assert caught.value.hint == ("wait longer: SET statement_timeout = '1s'; WAIT; SHOW JOBS tells what each job does")
+    assert caught.value.hint == ("wait longer: SET statement_timeout = '1s'; WAIT; SHOW JOBS shows what each job does")
 
 
 def test_wait_goes_on_while_a_history_is_read_however_slowly(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) ->
                 UPSTREAM_MISSING,
                 f'the brokers have no split "{target.local}"',
                 span=each.span,
-                hint="WITH (VALIDATE = false) writes what nobody checks",
+                hint="WITH (VALIDATE = false) writes it unchecked",
             )
         return each
     start, end = bounds
@@ -278,7 +278,7 @@ def _plan(
         title=f"{INJECT_CHECKPOINT} into {checkpoint.path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
         dependents=checkpoint.operators,
         splits=rows,
-        notices=notices if statement.is_assumed_stopped else (*notices, f"a yes also says that {STOPPED}"),
+        notices=notices if statement.is_assumed_stopped else (*notices, f"confirming also asserts that {STOPPED}"),
         is_checkpoint=True,
     )
     answers = [_answer(checkpoint.path, each) for each in moved]
@@ -406,7 +406,7 @@ def lower_undo_checkpoint(
     said = " ".join(entry.statement.split())
     notices = [f"at {entry.at} {entry.actor} ran: {said}", "the job has not run since: no row was read"]
     if not is_assumed_stopped:
-        notices.append(f"a yes also says that {STOPPED}")
+        notices.append(f"confirming also asserts that {STOPPED}")
     preview = Preview(
         title=f"UNDO of operation {entry.number} on {path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
         dependents=checkpoint.operators,

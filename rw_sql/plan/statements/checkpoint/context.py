@@ -204,7 +204,7 @@ def require_brokers(ground: Ground, statement: InjectCheckpointOffsets) -> None:
             UPSTREAM_UNREACHABLE,
             f"the brokers do not answer: {upstream.error}",
             span=statement.options[0].span,
-            hint="WITH (VALIDATE = false) writes offsets that nobody checks",
+            hint="WITH (VALIDATE = false) writes offsets unchecked",
         )
 
 

@@ -165,7 +165,7 @@ def _require_answer(kind: str, planned: PlannedOptions, name: str, span: Span) -
             UPSTREAM_UNREACHABLE,
             f'connection "{name}" does not lead anywhere: {target.error}',
             span=span,
-            hint="check its address, user and rights; WITH (VALIDATE = false) stores it all the same",
+            hint="check its address, user and rights; WITH (VALIDATE = false) stores it anyway",
         )
 
 

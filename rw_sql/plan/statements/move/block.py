@@ -120,7 +120,7 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
     effect = effect_of(snapshot, snapshot.epoch + 1, "", collected.changes)
     affected = tuple(dict.fromkeys(id_ for plan in collected.plans for id_ in plan.affected))
     if not (effect.objects or effect.splits or effect.states):
-        answer = ObjectChange(object="", change="NOTHING", detail="the statements of the block come to nothing")
+        answer = ObjectChange(object="", change="NOTHING", detail="the statements of the block change nothing")
         return Plan(statement=statement, changes=(answer,), affected=affected)
     then = after(snapshot, collected.changes)
     moves = yield from impacts_of(snapshot, then, _moved(effect, snapshot, then))

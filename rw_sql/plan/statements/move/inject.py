@@ -131,7 +131,7 @@ def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Ask
                 SOURCE_IS_RUNNING,
                 f'source "{source.name}" is paused in the catalog, but its job still runs',
                 span=span,
-                hint="SHOW JOBS tells when it has stopped; then run this again",
+                hint="run this again when SHOW JOBS shows that it has stopped",
             )
 
 

@@ -227,7 +227,7 @@ def _source(target: InjectFromSource, ground: Ground) -> Asking[Wish]:
     if other.id == ground.source.id:
         raise SqlError(
             INVALID_DEFINITION,
-            f'source "{other.name}" already stands where it stands',
+            f'source "{other.name}" is the source itself',
             span=target.span,
             hint="name another source that reads the same splits",
         )
@@ -261,7 +261,7 @@ def _require_bounds(splits: Iterable[str], span: Span, ground: Ground) -> None:
     if missing:
         raise SqlError(
             SPLITS_UNKNOWN,
-            f"the upstream does not tell the bounds of {few(missing)}",
+            f"the upstream does not report the bounds of {few(missing)}",
             span=span,
             hint="name the offsets with VALUES, or wait until the upstream answers",
         )

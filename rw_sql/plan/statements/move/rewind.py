@@ -194,7 +194,7 @@ def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Seque
         raise _refused(
             statement,
             f"materialized view {', '.join(names)} is being rebuilt",
-            "SHOW JOBS tells how far it is; try again when it has caught up",
+            "SHOW JOBS shows its progress; try again when it has caught up",
         )
 
 
@@ -208,7 +208,7 @@ def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> Non
     raise _refused(
         statement,
         f"{named} was made after the operation",
-        f"{drops}; then rewind, and create it again: SHOW CREATE tells how",
+        f"{drops}; then rewind, and create it again: SHOW CREATE shows how",
     )
 
 
@@ -220,11 +220,11 @@ def _sink_notices(statement: RewindSource, sinks: Sequence[SinkRecord], look: Re
         named = ", ".join(f'sink "{sink.name}"' for sink in out)
         raise _refused(
             statement,
-            f"{named} has sent out rows since, which cannot be taken back, and sends out again what is read again",
+            f"{named} has sent rows since, which cannot be recalled, and will send repeated rows again",
             f"{render(replace(statement, allow=('DUPLICATES',), reason=None))}",
         )
     return tuple(
-        f"what sink {sink.name} has sent out since stays where it is; what is read again goes out again" for sink in out
+        f"what sink {sink.name} has sent since stays in its target; repeated rows are sent again" for sink in out
     )
 
 
@@ -261,7 +261,7 @@ def _plan(
         listed = ", ".join(found.describe() for found in move.unreadable[:8])
         raise _refused(
             statement,
-            f"the upstream no longer has what it would go on with: {listed}",
+            f"the upstream no longer has the records to continue with: {listed}",
             f"INJECT SOURCE OFFSETS {quoted(source.name)} moves it to what the upstream has",
         )
     told = (*_taken_back(snapshot, source, look), *notices)

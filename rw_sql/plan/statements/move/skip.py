@@ -50,7 +50,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, reader: Reader) -> Asking[P
     if old is None or seen is None:
         raise SqlError(
             SPLITS_UNKNOWN,
-            f'nobody knows where split "{split}" stands',
+            f'the position of split "{split}" is unknown',
             span=statement.split.span,
             hint=f"RESET SOURCE SPLITS {quoted(source.name)} finds it",
         )
@@ -83,7 +83,7 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) 
             OFFSET_OUT_OF_RANGE,
             f'record {at} of split "{split}" was read already: {old.offset} is the next one',
             span=statement.split.span,
-            hint="a record that does not decode is in no view; SHOW SOURCE SPLITS tells where each split stands",
+            hint="a record that does not decode is in no view; SHOW SOURCE SPLITS shows the position of each split",
         )
     if at >= end:
         raise SqlError(

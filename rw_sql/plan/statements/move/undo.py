@@ -347,7 +347,7 @@ def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -
             name = move.source.name
             raise _refused(
                 statement,
-                f'the upstream of source "{name}" no longer has what it would go on with: {listed}',
+                f'the upstream of source "{name}" no longer has the records to continue with: {listed}',
                 f"INJECT SOURCE OFFSETS {name} takes offsets that it has, RESET SOURCE SPLITS {name} finds its splits",
             )
 

@@ -78,7 +78,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
         if option.key == PAUSED_AT_BIRTH:
             raise SqlError(
                 UNKNOWN_PROPERTY,
-                "paused is a state at birth, not a property",
+                "paused is an initial state, not a property",
                 span=option.span,
                 hint=f"PAUSE SOURCE {statement.name.last}, RESUME SOURCE {statement.name.last}",
             )

@@ -134,7 +134,7 @@ def _require_stream(statement: CreateSource) -> None:
                 INVALID_DEFINITION,
                 f"`{option.key}` only supported for CREATE TABLE",
                 span=option.span,
-                hint="a source holds no rows that could be loaded anew: leave it out, or use CREATE TABLE",
+                hint="a source has no rows to reload: leave it out, or use CREATE TABLE",
             )
     name = connector_of(statement)
     if name in connector_names() and connector(name).spec.is_batch:

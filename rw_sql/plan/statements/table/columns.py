@@ -78,7 +78,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
             DUPLICATE_OBJECT,
             f'table "{table.name}" had a column of the field "{field_of(column)}", and its source\'s log still has it',
             span=column.span,
-            hint="make the table anew, with that column: SHOW CREATE TABLE tells how",
+            hint="create the table again, with that column: SHOW CREATE TABLE shows how",
         )
     definition = replace(written, columns=(*written.columns, column))
     check_runnable(definition)
@@ -112,7 +112,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
     if written.format is not None and written.format.encode == "CSV":
         raise SqlError(
             NOT_SUPPORTED,
-            f'column "{column.name}" cannot be dropped: the fields of CSV are told by their places',
+            f'column "{column.name}" cannot be dropped: the fields of CSV are identified by position',
             span=statement.name.span,
             hint="leave it: views that name their columns do not see it",
         )
@@ -129,7 +129,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
             INVALID_DEFINITION,
             f'column "{column.name}" of table "{table.name}" is used in its definition: {error.message}',
             span=statement.name.span,
-            hint="what is computed of it, and its watermark, would have nothing to go by: SHOW CREATE TABLE tells what",
+            hint="computed columns and the watermark may use it: SHOW CREATE TABLE shows them",
         ) from error
     _require_unused(snapshot, table, statement, column.name, "drop")
     detail = f"column {column.name} dropped: records' values of it are left out from now on"
@@ -246,9 +246,9 @@ def _require_unused(
             DEPENDENTS_EXIST,
             f'cannot {what} column "{column}" of table "{table.name}" because other objects use it: {names}',
             span=statement.name.span,
-            hint="drop them first; CASCADE drops none here, since only names in their queries tell that they use it"
+            hint="drop them first; CASCADE does not drop them, because only their queries mention the column"
             if what == "drop"
-            else "drop them, rename it, and create them again with its new name: SHOW CREATE tells how they are made",
+            else "drop them, rename it, and create them again with its new name: SHOW CREATE shows how",
         )
 
 
@@ -258,7 +258,7 @@ def _require_no_refresh(snapshot: Snapshot, table: TableRecord, statement: State
             NOT_SUPPORTED,
             f'table "{table.name}" is loaded as a whole: {what} is not supported yet',
             span=statement.span,
-            hint=f"DROP TABLE {quoted(table.name)} and create it as you want it: SHOW CREATE TABLE tells how",
+            hint=f"DROP TABLE {quoted(table.name)} and create it as you want it: SHOW CREATE TABLE shows how",
         )
 
 
@@ -286,7 +286,7 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
     name, of_table = statement.column, f'table "{table.name}"'
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
-        (name in written.version_columns, f'column "{name}" tells the versions of the rows of {of_table}'),
+        (name in written.version_columns, f'column "{name}" is a version column of {of_table}'),
         (not source_of_table(left).columns, f'column "{name}" is the only one that {of_table} has of records'),
         (
             name in _required(table.schema),
@@ -356,7 +356,7 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
             DEPENDENTS_EXIST,
             f'cannot rename column "{old}" of table "{table.name}": "{new}" is something else to {names}',
             span=statement.name.span,
-            hint="another name; or drop them, rename it, and create them again: SHOW CREATE tells how they are made",
+            hint="another name; or drop them, rename it, and create them again: SHOW CREATE shows how",
         )
 
 

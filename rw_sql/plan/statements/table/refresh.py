@@ -62,7 +62,7 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             NOT_SUPPORTED,
             f"REFRESH is only supported for tables, got {_SPOKEN.get(other.kind, other.kind)}.",
             span=span,
-            hint=f"REBUILD MATERIALIZED VIEW {quoted(name)} makes a view anew"
+            hint=f"REBUILD MATERIALIZED VIEW {quoted(name)} rebuilds a view"
             if other.kind == "materialized_view"
             else "a source reads on by itself",
         )
@@ -93,7 +93,7 @@ def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRe
             f"Table '{_qualified(record.name)}' is currently in state {record.status}. "
             "Cannot start a new refresh operation.",
             span=span,
-            hint=f"WAIT TABLE {quoted(record.name)} waits until it is done; SHOW JOBS tells how far it is",
+            hint=f"WAIT TABLE {quoted(record.name)} waits until it is done; SHOW JOBS shows its progress",
         )
     source = source_of(snapshot, record)
     if source is not None and holds_of(snapshot, source.id):

@@ -121,7 +121,7 @@ def _require_reader(name: str, option: Option) -> None:
             INVALID_DEFINITION,
             f"{FULL_RELOAD} refresh mode is only supported for connectors: {', '.join(names)}, but got: {name}",
             span=option.span,
-            hint=f"leave {MODE} out: the table then follows what comes",
+            hint=f"leave {MODE} out: the table then follows its source",
         )
 
 

@@ -222,7 +222,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
             f"the job of table '{table.name}' stands still, and may not have given it its new columns yet: "
             f"{status.reason}",
             span=statement.name.span,
-            hint=f"RESUME SOURCE {quoted(table.name)} if it is paused, then again; SHOW JOBS tells what it waits for",
+            hint=f"RESUME SOURCE {quoted(table.name)} if it is paused, then again; SHOW JOBS shows what it waits for",
         )
     written = table_definition(table.definition)
     included = tuple(_as_column(source.connector, column) for column in written.include)
@@ -238,7 +238,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
         if refresh.status == FINISHING:
             raise SqlError(
                 CANNOT_REFRESH,
-                f"a refresh of table '{table.name}' is being merged: half of it is nothing that the upstream ever held",
+                f"a refresh of table '{table.name}' is being merged: a partial merge matches no state of the upstream",
                 span=statement.name.span,
                 hint=f"WAIT TABLE {quoted(table.name)}, then drop its connector",
             )

@@ -50,7 +50,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
                 NOT_SUPPORTED,
                 f'materialized view "{found.name}" reads a source that is not shared: it cannot be rebuilt',
                 span=span,
-                hint=f"DROP MATERIALIZED VIEW {quoted(found.name)} and create it again: SHOW CREATE tells how",
+                hint=f"DROP MATERIALIZED VIEW {quoted(found.name)} and create it again: SHOW CREATE shows how",
             )
         history = yield from plan_histories(snapshot, found.inputs, _startup(found), found.name, {}, span)
         before = known.get(found.id)
@@ -102,7 +102,7 @@ def _require_alone(
     hint = "; ".join(f"DROP SINK {quoted(sink.name)}" for sink in sinks)
     if views:
         cascade = render(replace(statement, is_cascade=True, reason=None))
-        hint = f"{hint}; then {cascade}" if hint else f"{cascade} makes these anew too"
+        hint = f"{hint}; then {cascade}" if hint else f"{cascade} rebuilds these too"
     else:
         hint += ", rebuild, and create it again WITH (snapshot = 'false')"
     raise SqlError(

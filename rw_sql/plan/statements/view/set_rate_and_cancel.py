@@ -82,7 +82,7 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]
         if id_ not in made or not isinstance(view, MaterializedViewRecord):
             raise SqlError(
                 UNDEFINED_OBJECT,
-                f"there is no job {id_} that is being made",
+                f"there is no backfill or refresh with id {id_}",
                 span=statement.span,
                 hint="SELECT ddl_id, ddl_statement FROM rw_catalog.rw_ddl_progress lists those that are",
             )

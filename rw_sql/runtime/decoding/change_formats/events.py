@@ -230,7 +230,7 @@ def canal_changes(records: StepsT, key: EventKey) -> StepsT:
         )
         .when(kind.isNull() | ~kind.isin("INSERT", "UPDATE", "DELETE"), _failed("op field not found in canal json"))
         .when(data.isNull(), _failed("field `data` is missing for creating event"))
-        .when(f.exists(data, lambda row: row.isNull()), _failed("field `data` holds what is no row"))
+        .when(f.exists(data, lambda row: row.isNull()), _failed("field `data` contains a value that is not a row"))
         .when(kind == "INSERT", f.transform(data, lambda row: _change(UPSERT, row)))
         .when(kind == "DELETE", f.transform(data, lambda row: _change(DELETE, row)))
         # Rows may take over each other's keys: the last change of a key counts.
