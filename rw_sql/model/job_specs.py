@@ -25,7 +25,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.job_ids import ingest_fragment, reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.options import PlannedOptions, effective_options, sink_options, source_options, visible
-from rw_sql.model.pauses import is_standing_still, is_view_held, own_inputs
+from rw_sql.model.pauses import is_suspended, is_view_paused, own_inputs
 from rw_sql.model.relations import (
     changes_rows,
     stored_name,
@@ -198,7 +198,7 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 
     None too for a source that is not shared.
     """
-    if not source.is_shared or not snapshot.readers_of(source.id) or is_standing_still(snapshot, source):
+    if not source.is_shared or not snapshot.readers_of(source.id) or is_suspended(snapshot, source):
         return None
     job = ingest_fragment(source.id)
     return IngestSpec(
@@ -228,7 +228,7 @@ def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> Read
 
 
 def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
-    """The job of a view. The job must not run while :func:`is_view_held`."""
+    """The job of a view. The job must not run while :func:`is_view_paused`."""
     keyed = _keyed(view)
     return ViewSpec(
         job=view_job(view.id),
@@ -338,7 +338,7 @@ def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dic
         for record in _records(snapshot, kind, only):
             if isinstance(record, TableRecord) and not record.inputs:
                 continue  # Its connector was dropped; its rows stay.
-            if isinstance(record, MaterializedViewRecord) and not is_view_held(snapshot, record):
+            if isinstance(record, MaterializedViewRecord) and not is_view_paused(snapshot, record):
                 view = view_spec(snapshot, record)
                 wanted[view.job] = view
     for refresh in snapshot.all("refresh"):

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import MaterializedViewRecord, PauseRecord
 
 
-def holds_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
+def pauses_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
     """The pauses that apply to a source: its own and that of PAUSE ALL."""
     return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
 
 
-def is_standing_still(snapshot: Snapshot, source: SourceRecord) -> bool:
+def is_suspended(snapshot: Snapshot, source: SourceRecord) -> bool:
     """True if no reader of the source may run, because it is paused or its rate is 0."""
-    return bool(holds_of(snapshot, source.id)) or is_throttled(source)
+    return bool(pauses_of(snapshot, source.id)) or is_throttled(source)
 
 
 def own_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
@@ -28,6 +28,6 @@ def own_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[Source
     return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
 
 
-def is_view_held(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
+def is_view_paused(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
     """True if a view's job must not run because a source that it reads directly is suspended."""
-    return any(is_standing_still(snapshot, source) for source in own_inputs(snapshot, view))
+    return any(is_suspended(snapshot, source) for source in own_inputs(snapshot, view))

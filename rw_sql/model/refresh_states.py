@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
     if record.status != IDLE or record.interval_s is None:
         return False
     source = source_of(snapshot, record)
-    if source is None or holds_of(snapshot, source.id):
+    if source is None or pauses_of(snapshot, source.id):
         return False
     return abs(now_ms - (record.triggered_ms or created_ms)) >= record.interval_s * 1000
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import SPLITS_UNKNOWN, SqlError
 from rw_sql.metastore.records import ForgetSplitStates, MaterializedViewRecord, UnassignSplits
 from rw_sql.model.job_ids import fragment_object, ingest_fragment, reader_fragment, view_job
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +80,7 @@ def unread(source: SourceRecord) -> Reader:
 
 def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:
     """True if any reader of the source should run."""
-    return bool(snapshot.readers_of(source.id)) and not holds_of(snapshot, source.id)
+    return bool(snapshot.readers_of(source.id)) and not pauses_of(snapshot, source.id)
 
 
 def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.names import find_source
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.result.plan import ObjectChange, Plan
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.statements.connection.connection import (
@@ -95,7 +95,7 @@ def lower_explained(
     if not isinstance(statement, ast.InjectSourceOffsets | ast.SkipRecord):
         return (yield from lower_one(statement, snapshot))
     source = find_source(snapshot, statement.name)
-    if holds_of(snapshot, source.id):
+    if pauses_of(snapshot, source.id):
         return (yield from lower_one(statement, snapshot))
     plan = yield from lower_inside((ast.PauseSource(name=statement.name),), statement, snapshot, lower_one)
     note = f"the source is running, so these are its positions of now: PAUSE SOURCE {quoted(source.name)} first"

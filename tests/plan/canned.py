@@ -20,7 +20,7 @@ from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.offset_ranges import LogPiece, ReadLife, with_piece, with_span
 from rw_sql.model.options import visible
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.requests.catalog import (
     AsIf,
@@ -310,8 +310,8 @@ class CannedWorld:
                     if row is not self.snapshot.states(fragment).get(split)
                 }
                 moved = {split: at for split, at in self.moved.items() if split not in set_anew}
-                held = {s.id for s in snapshot.all("source") if holds_of(snapshot, s.id)}
-                held -= {s.id for s in self.snapshot.all("source") if holds_of(self.snapshot, s.id)}
+                held = {s.id for s in snapshot.all("source") if pauses_of(snapshot, s.id)}
+                held -= {s.id for s in self.snapshot.all("source") if pauses_of(self.snapshot, s.id)}
                 stopped = {ingest_fragment(id_) for id_ in held}
                 jobs = {job: status for job, status in self.jobs.items() if job not in stopped}
                 return replace(self, snapshot=snapshot, moved=moved, jobs=jobs)._answer(inner)

@@ -12,7 +12,7 @@ from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import spoken
 from rw_sql.model.options import connection_options, shown, source_options
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.effects.dependents import effects_on_dependents
@@ -164,7 +164,7 @@ def move_of(
 
 
 def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterable[str]:
-    was, is_held = bool(holds_of(snapshot, source.id)), bool(holds_of(then, source.id))
+    was, is_held = bool(pauses_of(snapshot, source.id)), bool(pauses_of(then, source.id))
     if was and not is_held:
         yield f"source {source.name} is resumed"
     elif is_held and not was:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.syntax import render
@@ -65,7 +65,7 @@ def token_of(snapshot: Snapshot, plan: Plan) -> str:
         parts.append(f"{id_}@{snapshot.object_epoch(id_)}/{snapshot.fragment_epoch(f'ingest-{id_}')}")
         record = snapshot.get(id_)
         uses = record.uses if isinstance(record, SourceRecord) else ()
-        held = [hold.id for hold in holds_of(snapshot, id_)]
+        held = [hold.id for hold in pauses_of(snapshot, id_)]
         if isinstance(record, SourceRecord) and not record.is_shared:
             parts += [f"{r.fragment}@{snapshot.fragment_epoch(r.fragment)}" for r in readers_of(snapshot, record)]
         parts += [f"{other}@{snapshot.object_epoch(other)}" for other in (*uses, *held)]

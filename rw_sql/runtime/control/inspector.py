@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.base import ColumnReader
 from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.requests.catalog import (
     AsIf,
@@ -255,7 +255,7 @@ class Inspector:
             # If only statements of the block pause the source, its reader stops before they are committed.
             base = self._real._snapshot
             for source in self._snapshot.all("source"):
-                if not holds_of(self._snapshot, source.id) or holds_of(base, source.id):
+                if not pauses_of(self._snapshot, source.id) or pauses_of(base, source.id):
                     continue
                 for job in _jobs_of(self._snapshot, source):
                     if job in statuses:

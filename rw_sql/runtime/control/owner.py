@@ -19,7 +19,7 @@ from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.model.job_specs import ingest_spec, view_spec
 from rw_sql.model.operation_kinds import DISCOVERY
 from rw_sql.model.options import source_options, visible
-from rw_sql.model.pauses import is_view_held
+from rw_sql.model.pauses import is_view_paused
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.runtime.control.inspector import Inspector
@@ -77,7 +77,7 @@ def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str
             ingest = ingest_spec(snapshot, source)
             if ingest is not None:
                 found.append((reader.fragment, ingest, ingest.splits))
-        elif not is_view_held(snapshot, reader.view):
+        elif not is_view_paused(snapshot, reader.view):
             view = view_spec(snapshot, reader.view)
             own = view.reader_of(source.id)
             found.append((reader.fragment, view, own.splits if own is not None else ()))

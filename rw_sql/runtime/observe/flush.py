@@ -11,7 +11,7 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.pauses import holds_of, is_view_held
+from rw_sql.model.pauses import is_view_paused, pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
@@ -199,7 +199,7 @@ def _flush_source(
     source = snapshot.get(source_id)
     if not isinstance(source, SourceRecord):
         return ObjectChange(object=f"source {source_id}", change="NOTICE", detail=_DROPPED)
-    if holds_of(snapshot, source_id):
+    if pauses_of(snapshot, source_id):
         return ObjectChange(object=source.name, change="NOTICE", detail=_PAUSED)
     if is_throttled(source):
         return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
@@ -241,7 +241,7 @@ class _Arrival:
         if not isinstance(source, SourceRecord):
             self.notice = _DROPPED
             return True
-        if holds_of(snapshot, source.id):
+        if pauses_of(snapshot, source.id):
             self.notice = _PAUSED
             return True
         if is_throttled(source):
@@ -341,7 +341,7 @@ def _flush_reader(
     reading = _Reading(
         context=context, reader=reader, job=job, checkpoint=checkpoint, ends=HighWater.of(context, snapshot, reader)
     )
-    if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
+    if isinstance(reader, MaterializedViewRecord) and is_view_paused(snapshot, reader):
         return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
     _wait(context, reading, limit)
     if reading.is_dropped:

@@ -26,7 +26,7 @@ from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, REFRESHING, RefreshChunk
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import (
     KILLED,
     finished,
@@ -190,7 +190,7 @@ class RefreshJob:
             return False
         if record.status == REFRESHING:
             source = source_of(snapshot, record)
-            if source is not None and holds_of(snapshot, source.id):
+            if source is not None and pauses_of(snapshot, source.id):
                 return False  # Triggered before the pause; it starts afterwards.
             self._load(snapshot, record)
         elif record.status == FINISHING:

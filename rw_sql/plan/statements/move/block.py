@@ -10,7 +10,7 @@ from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
 from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord, PutSplitStates
 from rw_sql.metastore.snapshot import effect_of
 from rw_sql.model.job_ids import fragment_source
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.effects.source_impact import (
     all_answers,
     connection_answers,
@@ -175,7 +175,7 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
     return ";".join(
         f"{each.fragment}: {sorted(each.states.items())}"
         for each in put
-        if holds_of(snapshot, fragment_source(each.fragment))
+        if pauses_of(snapshot, fragment_source(each.fragment))
     )
 
 

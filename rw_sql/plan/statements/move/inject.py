@@ -17,7 +17,7 @@ from rw_sql.errors import (
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, OTHER_CLUSTER, identified, identity_status
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -108,7 +108,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
 def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
     """Raises SqlError unless a source is paused, its readers have stopped, and there is a reader to receive offsets."""
     hint = f"PAUSE SOURCE {source.name} first, RESUME SOURCE {source.name} afterwards"
-    if not holds_of(snapshot, source.id):
+    if not pauses_of(snapshot, source.id):
         raise SqlError(
             SOURCE_IS_RUNNING,
             f'source "{source.name}" must be paused to take offsets',

@@ -18,7 +18,7 @@ from rw_sql.errors import (
 from rw_sql.model.names import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.options import visible
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import only_fragment
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.requests.catalog import Asking, checkpoint_text
@@ -241,7 +241,7 @@ def _source(target: InjectFromSource, ground: Ground) -> Asking[Wish]:
             hint=f"SHOW SOURCE SPLITS {other.name}",
         )
     notices = []
-    if not holds_of(ground.snapshot, other.id):
+    if not pauses_of(ground.snapshot, other.id):
         notices.append(f'source "{other.name}" is running: it moves on meanwhile')
     if missing := [split for split in ground.chosen if split not in stands.states]:
         notices.append(f'source "{other.name}" has no position in {few(missing)}')

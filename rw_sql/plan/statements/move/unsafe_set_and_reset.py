@@ -20,7 +20,7 @@ from rw_sql.model.definitions import PAUSED_AT_BIRTH, definition_of, listed_opti
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source, find_source_of
 from rw_sql.model.options import plan_options, source_options
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.sharing import refuse_sharing
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
@@ -141,7 +141,7 @@ def _unsafe_set(
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
     stands = yield from positions(source.id, fragment)
-    is_running = not holds_of(snapshot, source.id)
+    is_running = not pauses_of(snapshot, source.id)
     changes: list[Change] = []
     notes: list[str] = []
     if shown:
@@ -303,7 +303,7 @@ def _rediscovered(
     target: dict[str, SplitState | None] = {**stands.states, **dict.fromkeys(gone)}
     target |= {split: state for split, state in found.states.items() if split in is_taken}
     rows = preview_splits(kind, upstream, stands, target)
-    restart = ("the source is running: it restarts once",) if changes and not holds_of(snapshot, source.id) else ()
+    restart = ("the source is running: it restarts once",) if changes and not pauses_of(snapshot, source.id) else ()
     preview = Preview(
         title=f"RESET SOURCE SPLITS of source {source.name}",
         dependents=dependents_of(snapshot, reader),

@@ -24,7 +24,7 @@ from rw_sql.model.names import (
     undefined,
 )
 from rw_sql.model.options import connection_options, shown
-from rw_sql.model.pauses import holds_of, is_standing_still, is_view_held, own_inputs
+from rw_sql.model.pauses import is_suspended, is_view_paused, own_inputs, pauses_of
 from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
@@ -65,7 +65,7 @@ def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str
 
     With several readers, the worst state is shown.
     """
-    holds = holds_of(snapshot, source.id)
+    holds = pauses_of(snapshot, source.id)
     if holds:
         own = [hold.reason or "PAUSE SOURCE" for hold in holds if hold.source_id is not None]
         every = [hold.reason or "PAUSE ALL SOURCES" for hold in holds if hold.source_id is None]
@@ -99,9 +99,9 @@ def view_state(
         return refresh_state(refresh, status, (made or {}).get(view_job(view.id)))
     if isinstance(view, TableRecord) and not view.inputs:
         return "IDLE", "it has no connector any more: nothing comes"
-    if is_view_held(snapshot, view):
-        held = [source for source in own_inputs(snapshot, view) if is_standing_still(snapshot, source)]
-        state = "PAUSED" if any(holds_of(snapshot, source.id) for source in held) else THROTTLED
+    if is_view_paused(snapshot, view):
+        held = [source for source in own_inputs(snapshot, view) if is_suspended(snapshot, source)]
+        state = "PAUSED" if any(pauses_of(snapshot, source.id) for source in held) else THROTTLED
         return state, f"it reads {', '.join(source.name for source in held)} itself"
     progress = (made or {}).get(view_job(view.id))
     if progress is not None and status is not None and status.state == "RUNNING":

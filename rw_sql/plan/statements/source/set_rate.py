@@ -9,7 +9,7 @@ from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.names import find_source_of
 from rw_sql.model.options import plan_options
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.connection_impact import differences, spell
@@ -51,7 +51,7 @@ def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Pl
     rows = [ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs]
     if is_throttled(record):
         rows.append(ObjectChange(object=source.name, change="NOTICE", detail=throttled_reason(record)))
-    elif is_throttled(source) and holds_of(snapshot, source.id):
+    elif is_throttled(source) and pauses_of(snapshot, source.id):
         rows.append(ObjectChange(object=source.name, change="NOTICE", detail="it is paused and stays so until RESUME"))
     return Plan(
         statement=statement,

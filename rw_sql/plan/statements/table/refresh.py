@@ -13,7 +13,7 @@ from rw_sql.errors import (
 from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
 from rw_sql.model.names import find_relation, object_name, undefined
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import ObjectChange, Plan
@@ -96,8 +96,8 @@ def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRe
             hint=f"WAIT TABLE {quoted(record.name)} waits until it is done; SHOW JOBS shows its progress",
         )
     source = source_of(snapshot, record)
-    if source is not None and holds_of(snapshot, source.id):
-        of_all = all(hold.source_id is None for hold in holds_of(snapshot, source.id))
+    if source is not None and pauses_of(snapshot, source.id):
+        of_all = all(hold.source_id is None for hold in pauses_of(snapshot, source.id))
         raise SqlError(
             CANNOT_REFRESH,
             f"Table '{_qualified(record.name)}' cannot be refreshed while its source is paused",
