@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.names import find_source
 from rw_sql.model.pauses import pauses_of
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.statements.connection.connection import (
     lower_alter_connection_options,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 def _told(statement: ast.Statement, what: str) -> Asking[Plan]:
     """The plan of a statement that the executor carries out itself, for EXPLAIN."""
     yield from ()
-    return Plan(statement=statement, changes=(ObjectChange(object="", change="NOTHING", detail=what),))
+    return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
 def lower(

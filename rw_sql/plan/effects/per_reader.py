@@ -11,7 +11,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
 )
 from rw_sql.model.source_readers import UNREAD, readers_of, unread
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.prediction import join_predictions
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
@@ -86,9 +86,9 @@ def _in_parts(readers: tuple[Reader, ...], previews: list[Preview]) -> Preview:
     )
 
 
-def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ObjectChange, ...]:
+def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ResultRow, ...]:
     """Result rows that are the same for all readers appear once, others with the names of their views."""
-    said: dict[ObjectChange, list[str]] = {}
+    said: dict[ResultRow, list[str]] = {}
     for reader, plan in zip(readers, plans, strict=True):
         for row in plan.changes:
             said.setdefault(row, []).append(reader.view.name if reader.view is not None else "")
@@ -105,7 +105,7 @@ def _without_splits(snapshot: Snapshot, plan: Plan) -> Plan:
     kept = () if operation is None else tuple(c for c in operation.changes if isinstance(c, PutObject | DropObject))
     preview = None if plan.preview is None else replace(plan.preview, splits=())
     if operation is None or not kept:
-        told = ObjectChange(object=plan.changes[0].object, change="NOTHING", detail=UNREAD)
+        told = ResultRow(object=plan.changes[0].object, change="NOTHING", detail=UNREAD)
         changes = plan.changes if plan.changes[0].change == "NOTHING" else (told,)
         return replace(plan, steps=(), operation=None, changes=changes, preview=preview)
     return replace(

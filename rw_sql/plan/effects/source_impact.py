@@ -20,7 +20,7 @@ from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
-from rw_sql.plan.result.plan import ObjectChange, Preview
+from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
 
 if TYPE_CHECKING:
@@ -216,27 +216,27 @@ def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()
     return Preview(title=title, parts=parts, notices=notices)
 
 
-def answers_of(move: SourceImpact) -> tuple[ObjectChange, ...]:
+def answers_of(move: SourceImpact) -> tuple[ResultRow, ...]:
     """The result rows for the changes of one source."""
     name = move.source.name
     of = f" [{move.reader.view.name}]" if move.reader.view is not None else ""
     rows = [
-        ObjectChange(object=name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})")
+        ResultRow(object=name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})")
         for key, old, new in move.preview.properties
     ]
     for split in move.preview.splits:
         if split.old == split.new:
             continue
         if split.new is None:
-            rows.append(ObjectChange(object=name, change="FORGOTTEN", detail=f"{split.split}{of}"))
+            rows.append(ResultRow(object=name, change="FORGOTTEN", detail=f"{split.split}{of}"))
         else:
             was = f" (was {split.old})" if split.old is not None else ""
-            rows.append(ObjectChange(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}{of}"))
-    rows += [ObjectChange(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
+            rows.append(ResultRow(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}{of}"))
+    rows += [ResultRow(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
     return tuple(rows)
 
 
-def all_answers(moves: Iterable[SourceImpact]) -> tuple[ObjectChange, ...]:
+def all_answers(moves: Iterable[SourceImpact]) -> tuple[ResultRow, ...]:
     """The result rows for several readers, without duplicates."""
     return tuple(dict.fromkeys(row for move in moves for row in answers_of(move)))
 
@@ -261,10 +261,10 @@ def _connection_changes(
     )
 
 
-def connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ObjectChange, ...]:
+def connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ResultRow, ...]:
     """The result rows for the changes of a connection."""
     return tuple(
-        ObjectChange(
+        ResultRow(
             object=connection.name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})"
         )
         for key, old, new in _connection_changes(snapshot, then, connection)

@@ -11,7 +11,7 @@ from rw_sql.syntax.statements import Statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectChange:
+class ResultRow:
     """One row of a statement's result. ``change`` is a word such as CREATED, ALTERED, NOTHING, NOTICE."""
 
     object: str
@@ -80,7 +80,7 @@ class Plan:
     statement: Statement
     steps: tuple[Step, ...] = ()
     operation: Operation | None = None
-    changes: tuple[ObjectChange, ...] = ()
+    changes: tuple[ResultRow, ...] = ()
     table: Table | None = None
     preview: Preview | None = None
     is_unsafe: bool = False

@@ -21,7 +21,7 @@ from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.queries.delta_inputs import left_unread
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look, look_at_target
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import predicted, prediction_to_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
@@ -46,7 +46,7 @@ ALL_SOURCES = "all sources"
 
 def nothing(statement: Statement, name: str, detail: str) -> Plan:
     """A plan without changes, with a message."""
-    return Plan(statement=statement, changes=(ObjectChange(object=name, change="NOTHING", detail=detail),))
+    return Plan(statement=statement, changes=(ResultRow(object=name, change="NOTHING", detail=detail),))
 
 
 def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
@@ -129,7 +129,7 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
         operation=Operation(
             kind=kind, statement=render(statement), objects=tuple(r.name for r in gone), changes=tuple(changes)
         ),
-        changes=tuple(ObjectChange(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
+        changes=tuple(ResultRow(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
         affected=tuple(record.id for record in gone),
     )
 
@@ -213,7 +213,7 @@ def unsafe_plan(
     kind: str,
     changes: tuple[Change, ...],
     preview: Preview,
-    answers: tuple[ObjectChange, ...],
+    answers: tuple[ResultRow, ...],
     reason: str | None,
     stands: Positions,
     unallowed: tuple[str, ...] = (),

@@ -18,7 +18,7 @@ from rw_sql.model.source_readers import is_running
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
 from rw_sql.plan.result.explain import explain_table
-from rw_sql.plan.result.plan import ObjectChange, Plan, Table
+from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.checkpoint_requests import carry_out
@@ -131,9 +131,9 @@ class Executor:
                 require_switch(self._context.metastore.snapshot(), statement.span)
                 session.block = Block(reason=reason)
                 detail = "statements are collected until COMMIT; ROLLBACK forgets them"
-                return _rows((ObjectChange(object="", change="BEGIN", detail=detail),))
+                return _rows((ResultRow(object="", change="BEGIN", detail=detail),))
             case ast.Commit() | ast.Rollback():
-                return _rows((ObjectChange(object="", change="NOTICE", detail="there is no block in progress"),))
+                return _rows((ResultRow(object="", change="NOTICE", detail="there is no block in progress"),))
             case ast.Explain(statement=inner):
                 _, plan = self._plan(inner, session, lower_explained)
                 return explain_table(plan)
@@ -147,7 +147,7 @@ class Executor:
             case _:
                 return self._run(statement, session)
 
-    def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ObjectChange, ...]:
+    def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ResultRow, ...]:
         """WAIT: blocks until all backfills, rebuilds and refreshes, or those of one object, have finished."""
         jobs = None
         snapshot = self._context.metastore.snapshot()
@@ -166,13 +166,13 @@ class Executor:
                     )
         notices = wait_until_made(self._context, jobs, session.timeout, session.on_progress, gives_up=True)
         notices += refreshes_without_end(snapshot, self._context.metastore.snapshot(), jobs)
-        return notices or (ObjectChange(object="", change="WAITED", detail="nothing is being made"),)
+        return notices or (ResultRow(object="", change="WAITED", detail="nothing is being made"),)
 
     def _run_inside(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
         """Runs one statement inside a block. An error aborts the block."""
         if isinstance(statement, ast.Rollback):
             session.block = None
-            return _rows((ObjectChange(object="", change="ROLLBACK", detail="nothing was changed"),))
+            return _rows((ResultRow(object="", change="ROLLBACK", detail="nothing was changed"),))
         if block.is_aborted:
             ends = isinstance(statement, ast.Commit)
             if ends:
@@ -201,7 +201,7 @@ class Executor:
         match statement:
             case ast.BeginUnsafe():
                 detail = "there is a block in progress already"
-                return _rows((ObjectChange(object="", change="NOTICE", detail=detail),))
+                return _rows((ResultRow(object="", change="NOTICE", detail=detail),))
             case ast.Explain(statement=ast.Commit()):
                 _, plan = self._plan(_whole(block, statement), session)
                 return explain_table(plan)
@@ -219,7 +219,7 @@ class Executor:
         if is_shown:
             return explain_table(plan) if plan.table is None or shown is not statement else plan.table
         block.statements.append(statement)
-        answer = ObjectChange(object="", change="NOTICE", detail="collected: it is done at COMMIT")
+        answer = ResultRow(object="", change="NOTICE", detail="collected: it is done at COMMIT")
         return _rows((*plan.changes, answer))
 
     def _plan(
@@ -359,16 +359,16 @@ class Executor:
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)
 
-    def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ObjectChange, ...]:
+    def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ResultRow, ...]:
         """Waits for the owner if jobs must change, and records the outcome."""
         jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
-        notices: list[ObjectChange] = []
+        notices: list[ResultRow] = []
         outcome = APPLIED
         if _is_awaited(plan) and not self.wait_applied(epoch, session.timeout, jobs):
             outcome = NOT_YET_APPLIED if jobs else APPLIED
         if outcome == NOT_YET_APPLIED:
             notices.append(
-                ObjectChange(object=plan.changes[0].object if plan.changes else "", change="NOTICE", detail=outcome)
+                ResultRow(object=plan.changes[0].object if plan.changes else "", change="NOTICE", detail=outcome)
             )
         elif jobs:
             notices += self._stalls(plan)
@@ -393,7 +393,7 @@ class Executor:
             # The owner applied it in between, and did not see this outcome.
             metastore.record_outcome(epoch, APPLIED, duration_ms)
 
-    def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ObjectChange, ...]:
+    def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ResultRow, ...]:
         """Waits until a new view's backfill is complete, unless it runs in the background."""
         seconds = 0.0 if session.parameter("background_ddl") == "true" else session.timeout
         jobs = [view_job(id_) for id_ in plan.affected]
@@ -403,13 +403,13 @@ class Executor:
         lease = self._context.metastore.runtime.lease()
         return lease is not None and lease.applied_epoch >= epoch
 
-    def _stalls(self, plan: Plan) -> list[ObjectChange]:
+    def _stalls(self, plan: Plan) -> list[ResultRow]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
         if not wanted:
             return []  # Reading the statuses waits for pending writes.
         statuses = self._context.metastore.runtime.job_statuses()
         return [
-            ObjectChange(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
+            ResultRow(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
             for job in sorted(wanted)
             if job in statuses and statuses[job].state == "STALLED"
         ]
@@ -488,7 +488,7 @@ def _whole(block: Block, statement: ast.Statement) -> ast.UnsafeBlock:
     return ast.UnsafeBlock(statements=tuple(block.statements), reason=block.reason, span=statement.span)
 
 
-def _rows(changes: tuple[ObjectChange, ...]) -> Table:
+def _rows(changes: tuple[ResultRow, ...]) -> Table:
     return Table(columns=_CHANGES, rows=tuple((row.object, row.change, row.detail) for row in changes))
 
 

@@ -15,7 +15,7 @@ from rw_sql.model.pauses import is_view_paused, pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.inputs import WAITING
@@ -55,9 +55,7 @@ _AWAY = "not waited for: "
 _ENDLESS = "its rows are made as they are read: there is no end to read to"
 
 
-def flush(
-    context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
-) -> tuple[ObjectChange, ...]:
+def flush(context: Context, timeout: float, discover_now: Callable[[int], None] | None = None) -> tuple[ResultRow, ...]:
     """Waits for all sources, views and sinks; paused and stalled ones are named, not waited for.
 
     Readers of a stalled or unreachable source are complete except for that source. Raises SqlError NOT_APPLIED_YET
@@ -69,7 +67,7 @@ def flush(
     """
     limit = StallTimeout(timeout)
     snapshot = context.metastore.snapshot()
-    answers: list[ObjectChange] = []
+    answers: list[ResultRow] = []
     behind: dict[int, str] = {}
     for source in snapshot.all("source"):
         if snapshot.readers_of(source.id):
@@ -80,24 +78,22 @@ def flush(
     unfinished = unfinished_backfills(context.metastore, snapshot)
     for view in snapshot.kept:
         if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
-            answers.append(ObjectChange(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
+            answers.append(ResultRow(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
         answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit)
         answers.append(_of_what_came(view, answer, behind))
     for sink in snapshot.all("sink"):
         if sink.is_paused:
-            answers.append(ObjectChange(object=sink.name, change="NOTICE", detail=_PAUSED))
+            answers.append(ResultRow(object=sink.name, change="NOTICE", detail=_PAUSED))
             continue
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
         answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit)
         answers.append(_of_what_came(sink, answer, behind))
-    return tuple(answers) or (ObjectChange(object="", change="NOTHING", detail="no view reads any source"),)
+    return tuple(answers) or (ResultRow(object="", change="NOTHING", detail="no view reads any source"),)
 
 
-def _of_what_came(
-    reader: MaterializedViewRecord | SinkRecord, answer: ObjectChange, behind: dict[int, str]
-) -> ObjectChange:
+def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow, behind: dict[int, str]) -> ResultRow:
     """A result row that also names the inputs that a reader lacks rows of, because their jobs are stalled.
 
     ``behind`` are the incomplete objects, each with the name of the object whose job is the cause.
@@ -194,26 +190,26 @@ class Patience:
 
 def _flush_source(
     context: Context, source_id: int, limit: StallTimeout, discover_now: Callable[[int], None] | None
-) -> ObjectChange:
+) -> ResultRow:
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
     if not isinstance(source, SourceRecord):
-        return ObjectChange(object=f"source {source_id}", change="NOTICE", detail=_DROPPED)
+        return ResultRow(object=f"source {source_id}", change="NOTICE", detail=_DROPPED)
     if pauses_of(snapshot, source_id):
-        return ObjectChange(object=source.name, change="NOTICE", detail=_PAUSED)
+        return ResultRow(object=source.name, change="NOTICE", detail=_PAUSED)
     if is_throttled(source):
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
+        return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
     upstream = connector(source.connector).look(context.options_of(source, snapshot))
     if not upstream.is_reachable:
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")
+        return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")
     if upstream.missing:
         missing = ", ".join(f'"{topic}"' for topic in upstream.missing)
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
+        return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
     arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
     _wait(context, arrival, limit)
     if arrival.notice is not None:
-        return ObjectChange(object=source.name, change="NOTICE", detail=arrival.notice)
-    return ObjectChange(object=source.name, change="FLUSHED", detail=read_to(arrival.ends))
+        return ResultRow(object=source.name, change="NOTICE", detail=arrival.notice)
+    return ResultRow(object=source.name, change="FLUSHED", detail=read_to(arrival.ends))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -336,20 +332,20 @@ def _spell(ends: Mapping[str, int]) -> str:
 
 def _flush_reader(
     context: Context, reader: MaterializedViewRecord | SinkRecord, job: str, checkpoint: str, limit: StallTimeout
-) -> ObjectChange:
+) -> ResultRow:
     snapshot = context.metastore.snapshot()
     reading = _Reading(
         context=context, reader=reader, job=job, checkpoint=checkpoint, ends=HighWater.of(context, snapshot, reader)
     )
     if isinstance(reader, MaterializedViewRecord) and is_view_paused(snapshot, reader):
-        return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
+        return ResultRow(object=reader.name, change="NOTICE", detail=_PAUSED)
     _wait(context, reading, limit)
     if reading.is_dropped:
-        return ObjectChange(object=reader.name, change="NOTICE", detail=_DROPPED)
+        return ResultRow(object=reader.name, change="NOTICE", detail=_DROPPED)
     if reading.stall is not None:
         detail = f"{_STALLED}{reading.stall.reason}"
-        return ObjectChange(object=reader.name, change="NOTICE", detail=detail)
-    return ObjectChange(object=reader.name, change="FLUSHED")
+        return ResultRow(object=reader.name, change="NOTICE", detail=detail)
+    return ResultRow(object=reader.name, change="FLUSHED")
 
 
 @dataclass(slots=True, kw_only=True)

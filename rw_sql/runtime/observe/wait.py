@@ -10,7 +10,7 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
 from rw_sql.model.job_ids import rebuild_job, view_job
 from rw_sql.model.refresh_states import progress_of, refresh_of
-from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.plan.result.plan import ResultRow
 from rw_sql.plan.statements.view.rebuild import rebuild_groups
 from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
 from rw_sql.runtime.delta.delta_log import latest_version
@@ -40,7 +40,7 @@ def wait_until_made(
     tell: Callable[[BackfillProgress], None] | None = None,
     *,
     gives_up: bool = False,
-) -> tuple[ObjectChange, ...]:
+) -> tuple[ResultRow, ...]:
     """Waits for the views and tables of these jobs (None: all); returns those that are not complete, with the reasons.
 
     Ends after ``seconds`` without any progress. A rebuild is complete when the new table serves. Views whose job is
@@ -70,7 +70,7 @@ def wait_until_made(
 class _Look:
     """The result of one check. ``late`` describes the first object that timed out."""
 
-    notices: list[ObjectChange] = field(default_factory=list)
+    notices: list[ResultRow] = field(default_factory=list)
     is_waiting: bool = False
     is_owner: bool = False
     late: str = ""
@@ -118,7 +118,7 @@ def _look(
         else:
             found.is_waiting = True
             continue
-        found.notices.append(ObjectChange(object=name, change="NOTICE", detail=why))
+        found.notices.append(ResultRow(object=name, change="NOTICE", detail=why))
     for group in groups:
         if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
             continue
@@ -143,12 +143,12 @@ def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mappi
     return ""
 
 
-def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> list[ObjectChange]:
+def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> list[ResultRow]:
     views = [snapshot.get(rebuild.view_id) for rebuild in group]
-    return [ObjectChange(object=view.name, change="NOTICE", detail=why) for view in views if view is not None]
+    return [ResultRow(object=view.name, change="NOTICE", detail=why) for view in views if view is not None]
 
 
-def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ObjectChange, ...]:
+def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ResultRow, ...]:
     """The reasons why refreshes in progress failed, for these jobs or for all."""
     told = []
     for record in before.all("refresh"):
@@ -157,5 +157,5 @@ def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[st
         now = refresh_of(after, record.table_id)
         if now is not None and now.failure is not None and (record.failure is None or now.refresh > record.refresh):
             detail = f"the refresh failed: {now.failure}"
-            told.append(ObjectChange(object=record.name, change="NOTICE", detail=detail))
+            told.append(ResultRow(object=record.name, change="NOTICE", detail=detail))
     return tuple(told)

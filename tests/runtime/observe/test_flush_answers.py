@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.observe.flush import Patience, _of_what_came, read_to
 from tests.runtime.control.test_blocks import Session
 
@@ -104,7 +104,7 @@ def test_what_reads_a_stalled_job_has_all_but_what_that_lacks() -> None:
         return MaterializedViewRecord(id=id_, name=name, definition="", query="", schema="", inputs=inputs)
 
     behind = {1: "s"}
-    flushed = ObjectChange(object="", change="FLUSHED")
+    flushed = ResultRow(object="", change="FLUSHED")
     told = [
         _of_what_came(view(3, "a", 1), flushed, behind),
         _of_what_came(view(4, "b", 2), replace(flushed, change="NOTICE", detail="stalled, not waited for: x"), behind),

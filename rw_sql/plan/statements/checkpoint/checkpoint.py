@@ -26,7 +26,7 @@ from rw_sql.model.operation_kinds import INJECT_CHECKPOINT
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
 from rw_sql.plan.requests.checkpoints import find_rewrite, look_at_checkpoint, missing_files
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview, SplitPreview, Table
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.statements.checkpoint.context import Target, look_around, require_brokers
 from rw_sql.plan.statements.checkpoint.targets import Moved, read_target, read_written
@@ -283,16 +283,16 @@ def _plan(
     )
     answers = [_answer(checkpoint.path, each) for each in moved]
     answers += [
-        ObjectChange(object=checkpoint.path, change="FORGOTTEN", detail=f"{target.id} (was {target.position})")
+        ResultRow(object=checkpoint.path, change="FORGOTTEN", detail=f"{target.id} (was {target.position})")
         for target in dropped
     ]
     named = {each.target for each in moved} | set(dropped)
     if kept := [target.id for target in ground.targets() if target not in named]:
         few = ", ".join(kept[:_MOST_NAMED]) + (f" and {len(kept) - _MOST_NAMED} more" if kept[_MOST_NAMED:] else "")
-        answers.append(ObjectChange(object=checkpoint.path, change="KEPT", detail=f"not named, position kept: {few}"))
+        answers.append(ResultRow(object=checkpoint.path, change="KEPT", detail=f"not named, position kept: {few}"))
     text = render(statement)
     if not files:
-        answers = [ObjectChange(object=checkpoint.path, change="NOTHING", detail="it stands there already")]
+        answers = [ResultRow(object=checkpoint.path, change="NOTHING", detail="it stands there already")]
     return Plan(
         statement=statement,
         operation=Operation(
@@ -357,11 +357,11 @@ def _offsets(
     return made
 
 
-def _answer(path: str, each: Moved) -> ObjectChange:
+def _answer(path: str, each: Moved) -> ResultRow:
     target = each.target
     was = f" (was {target.position})" if target.position is not None else " (new)"
     change = "INJECTED" if target.position != each.position else "UNCHANGED"
-    return ObjectChange(object=path, change=change, detail=f"{target.id} at {each.position}{was}")
+    return ResultRow(object=path, change=change, detail=f"{target.id} at {each.position}{was}")
 
 
 def lower_undo_checkpoint(
@@ -426,7 +426,7 @@ def lower_undo_checkpoint(
             plan=render_preview(preview),
         ),
         changes=tuple(
-            ObjectChange(object=path, change="RESTORED", detail=f"{row.split} at {row.new} (was {row.old})")
+            ResultRow(object=path, change="RESTORED", detail=f"{row.split} at {row.new} (was {row.old})")
             for row in rows
             if row.old != row.new
         ),

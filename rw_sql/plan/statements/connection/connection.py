@@ -35,7 +35,7 @@ from rw_sql.plan.checks.upstreams import require_target, require_upstream
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.upstream import look, look_at_target
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import (
@@ -147,7 +147,7 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
         statement=statement,
         steps=steps_of(snapshot, (change,)),
         operation=Operation(kind="CREATE CONNECTION", statement=record.definition, objects=(name,), changes=(change,)),
-        changes=(ObjectChange(object=name, change="CREATED", detail=f"type {kind}"),),
+        changes=(ResultRow(object=name, change="CREATED", detail=f"type {kind}"),),
         affected=(record.id,),
     )
 
@@ -194,13 +194,11 @@ def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
         require_target((yield from look_at_sink(snapshot, sink)), sink.name, statement.name.span)
         return Plan(
             statement=statement,
-            changes=(ObjectChange(object=sink.name, change="VALID", detail="the target takes its rows"),),
+            changes=(ResultRow(object=sink.name, change="VALID", detail="the target takes its rows"),),
         )
     else:
         raise SqlError(NOT_SUPPORTED, f"VALIDATE {statement.kind} is not supported yet", span=statement.span)
-    return Plan(
-        statement=statement, changes=(ObjectChange(object=name, change="VALID", detail="the upstream answers"),)
-    )
+    return Plan(statement=statement, changes=(ResultRow(object=name, change="VALID", detail="the upstream answers"),))
 
 
 def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Asking[Plan]:
@@ -336,8 +334,8 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         splits=tuple(split for _, effect in effects for split in effect.splits),
         notices=tuple(doubts),
     )
-    answers = [ObjectChange(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
-    answers += [ObjectChange(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in followers]
+    answers = [ResultRow(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
+    answers += [ResultRow(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in followers]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),

@@ -20,7 +20,7 @@ from rw_sql.model.names import find_connection
 from rw_sql.model.options import connection_of, names_in_connection, options_given, plan_options
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.plan.effects.connection_impact import differences, spell
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.connection.connected_object import (
@@ -88,7 +88,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Pl
             objects=(user.name, *(record.name for record in snapshot.dependents_of(user.id))),
             changes=(change,),
         ),
-        changes=tuple(ObjectChange(object=user.name, change="ALTERED", detail=spell(*each)) for each in differs),
+        changes=tuple(ResultRow(object=user.name, change="ALTERED", detail=spell(*each)) for each in differs),
         affected=(user.id,),
     )
 

@@ -20,7 +20,7 @@ from rw_sql.model.options import secrets_in, sink_options, source_options
 from rw_sql.plan.checks.upstreams import require_target, require_upstream
 from rw_sql.plan.requests.catalog import Asking, opened, sealed
 from rw_sql.plan.requests.upstream import look
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, drop_with_dependents, look_at_sink, nothing
 from rw_sql.syntax import render
@@ -158,7 +158,7 @@ def _put(
             objects=(record.name, *(user.name for user in users)),
             changes=(change,),
         ),
-        changes=(ObjectChange(object=record.name, change=word, detail=detail),),
+        changes=(ResultRow(object=record.name, change=word, detail=detail),),
         affected=(record.id,),
     )
 

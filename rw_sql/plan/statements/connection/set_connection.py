@@ -11,7 +11,7 @@ from rw_sql.model.definitions import connection_definition
 from rw_sql.model.names import find_connection, spoken
 from rw_sql.model.options import connection_of, names_in_connection, options_given, own_options, plan_options, shown
 from rw_sql.plan.effects.connection_impact import differences, spell
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
@@ -86,8 +86,8 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
             plan=render_preview(preview),
         ),
         changes=(
-            ObjectChange(object=source.name, change="ALTERED", detail=spell(_KEY, names[0], names[1])),
-            *(ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs),
+            ResultRow(object=source.name, change="ALTERED", detail=spell(_KEY, names[0], names[1])),
+            *(ResultRow(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs),
         ),
         preview=preview,
         is_unsafe=effect.doubt is not None,

@@ -22,7 +22,7 @@ from rw_sql.plan.effects.source_impact import (
 )
 from rw_sql.plan.requests.catalog import as_if
 from rw_sql.plan.result.allow import predicted_words
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import ALL_SOURCES
@@ -120,7 +120,7 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
     effect = effect_of(snapshot, snapshot.epoch + 1, "", collected.changes)
     affected = tuple(dict.fromkeys(id_ for plan in collected.plans for id_ in plan.affected))
     if not (effect.objects or effect.splits or effect.states):
-        answer = ObjectChange(object="", change="NOTHING", detail="the statements of the block change nothing")
+        answer = ResultRow(object="", change="NOTHING", detail="the statements of the block change nothing")
         return Plan(statement=statement, changes=(answer,), affected=affected)
     then = after(snapshot, collected.changes)
     moves = yield from impacts_of(snapshot, then, _moved(effect, snapshot, then))
@@ -202,12 +202,12 @@ def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...
     return tuple(id_ for id_ in found if snapshot.get(id_) is not None)
 
 
-def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ObjectChange, ...]:
+def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ResultRow, ...]:
     """Pauses added or removed by the block, for sources without another result row."""
     rows = []
     for id_, record in effect.objects.items():
         hold = record if record is not None else snapshot.get(id_)
         if isinstance(hold, PauseRecord) and hold.source_id not in told:
             name = hold.name if hold.source_id is not None else ALL_SOURCES
-            rows.append(ObjectChange(object=name, change="RESUMED" if record is None else "PAUSED"))
+            rows.append(ResultRow(object=name, change="RESUMED" if record is None else "PAUSED"))
     return tuple(rows)

@@ -29,7 +29,7 @@ from rw_sql.plan.requests.catalog import Asking, job_statuses
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.allow import unallowed_words
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject_targets import Ground, few, read_target
 
@@ -220,10 +220,10 @@ def _plan(
         old = stands.states.get(split)
         was = f" (was {old.offset})" if old else ""
         change = "INJECTED" if old is None or old.offset != state.offset else "UNCHANGED"
-        answers.append(ObjectChange(object=source.name, change=change, detail=f"{split} at {state.offset}{was}"))
+        answers.append(ResultRow(object=source.name, change=change, detail=f"{split} at {state.offset}{was}"))
     if kept:
-        answers.append(ObjectChange(object=source.name, change="KEPT", detail=f"not named, position kept: {few(kept)}"))
-    answers += [ObjectChange(object=source.name, change="NOTICE", detail=notice) for notice in notices]
+        answers.append(ResultRow(object=source.name, change="KEPT", detail=f"not named, position kept: {few(kept)}"))
+    answers += [ResultRow(object=source.name, change="NOTICE", detail=notice) for notice in notices]
     if not upstream.is_reachable:
         notices = (*notices, f"the upstream does not answer: {upstream.error}")
     rows = preview_splits(ground.kind, upstream, stands, after)

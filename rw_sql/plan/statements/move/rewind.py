@@ -29,7 +29,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.source_impact import answers_of, move_of, predictions
 from rw_sql.plan.requests.catalog import operations
 from rw_sql.plan.requests.rewind import look_at_rewind, rewind_points
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
@@ -298,7 +298,7 @@ def _plan(
             prediction=predictions((move,)),
         ),
         changes=(
-            ObjectChange(object=source.name, change="REWOUND", detail=f"to just before operation {rewind.operation}"),
+            ResultRow(object=source.name, change="REWOUND", detail=f"to just before operation {rewind.operation}"),
             *answers_of(replace(move, preview=preview)),
         ),
         preview=preview,

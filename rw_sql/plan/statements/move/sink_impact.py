@@ -10,7 +10,7 @@ from rw_sql.model.definitions import sink_definition
 from rw_sql.model.names import spoken
 from rw_sql.model.options import plan_options
 from rw_sql.plan.effects.connection_impact import another_target, differences, may_move, spell
-from rw_sql.plan.result.plan import ObjectChange, Preview
+from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.statements.common import look_at_sink
 from rw_sql.plan.statements.connection.connected_object import connected_spec, connection_type_of
 from rw_sql.syntax.statements import ConnectionValue
@@ -33,14 +33,13 @@ class SinkMove:
     doubt: str | None
 
     @property
-    def answers(self) -> tuple[ObjectChange, ...]:
+    def answers(self) -> tuple[ResultRow, ...]:
         """The result rows about it."""
         rows = [
-            ObjectChange(object=self.sink.name, change="ALTERED", detail=spell(*each))
-            for each in self.preview.properties
+            ResultRow(object=self.sink.name, change="ALTERED", detail=spell(*each)) for each in self.preview.properties
         ]
         if self.doubt is not None:
-            rows.append(ObjectChange(object=self.sink.name, change="NOTICE", detail=self.doubt))
+            rows.append(ResultRow(object=self.sink.name, change="NOTICE", detail=self.doubt))
         return tuple(rows)
 
 

@@ -16,7 +16,7 @@ from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject import require_stopped
 from rw_sql.syntax.lexing.identifiers import literal, quoted
@@ -70,7 +70,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, reader: Reader) -> Asking[P
         kind="SKIP RECORD",
         changes=(states_change(reader.fragment, source.connector, {split: new}, stands.log_version),),
         preview=preview,
-        answers=(ObjectChange(object=source.name, change="SKIPPED", detail=detail),),
+        answers=(ResultRow(object=source.name, change="SKIPPED", detail=detail),),
         reason=statement.reason,
         stands=stands,
     )

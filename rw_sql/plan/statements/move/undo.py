@@ -37,7 +37,7 @@ from rw_sql.plan.effects.source_impact import (
 from rw_sql.plan.requests.catalog import Asking, operations
 from rw_sql.plan.requests.positions import positions, positions_before
 from rw_sql.plan.result.allow import unallowed_words
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
@@ -328,7 +328,7 @@ def _plan(
             plan=render_preview(preview),
             prediction=predictions(moves),
         ),
-        changes=answers or (ObjectChange(object=", ".join(record.objects), change="UNDONE", detail=record.kind),),
+        changes=answers or (ResultRow(object=", ".join(record.objects), change="UNDONE", detail=record.kind),),
         preview=preview,
         is_unsafe=is_unsafe,
         affected=tuple(dict.fromkeys((*ids, *(record.id for record in altered)))),
@@ -352,12 +352,12 @@ def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -
             )
 
 
-def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ObjectChange, ...]:
+def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ResultRow, ...]:
     rows = []
     for id_, old in before.objects.items():
         now = snapshot.get(id_)
         held = old if isinstance(old, PauseRecord) else now
         if isinstance(held, PauseRecord) and old != now:
             name = held.name if held.source_id is not None else ALL_SOURCES
-            rows.append(ObjectChange(object=name, change="RESUMED" if old is None else "PAUSED"))
+            rows.append(ResultRow(object=name, change="RESUMED" if old is None else "PAUSED"))
     return tuple(rows)

@@ -33,7 +33,7 @@ from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import Positions, positions
 from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.allow import unallowed_words
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.common import (
     dependents_of,
@@ -189,11 +189,11 @@ def _unsafe_set(
 
 def _answers(
     source: SourceRecord, shown: tuple[tuple[str, str, str], ...], notes: Iterable[str]
-) -> tuple[ObjectChange, ...]:
+) -> tuple[ResultRow, ...]:
     if not shown:
-        return (ObjectChange(object=source.name, change="NOTHING", detail="the properties have these values already"),)
-    rows = [ObjectChange(object=source.name, change="ALTERED", detail=_spell(*change)) for change in shown]
-    return (*rows, *(ObjectChange(object=source.name, change="NOTICE", detail=note) for note in notes))
+        return (ResultRow(object=source.name, change="NOTHING", detail="the properties have these values already"),)
+    rows = [ResultRow(object=source.name, change="ALTERED", detail=_spell(*change)) for change in shown]
+    return (*rows, *(ResultRow(object=source.name, change="NOTICE", detail=note) for note in notes))
 
 
 def _spell(key: str, old: str, new: str) -> str:
@@ -245,8 +245,8 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
             notices=(note,) if upstream.is_reachable else (note, f"the upstream does not answer: {upstream.error}"),
         ),
         answers=(
-            *(ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in dropped),
-            ObjectChange(object=source.name, change="NOTICE", detail=note),
+            *(ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in dropped),
+            ResultRow(object=source.name, change="NOTICE", detail=note),
         ),
         reason=statement.reason,
         stands=stands,
@@ -285,14 +285,14 @@ def _rediscovered(
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
     if fresh:
         changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
-    answers = [ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
+    answers = [ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:
         state = found.states[split]
         change = "STARTED" if split in fresh else "KEPT"
-        answers.append(ObjectChange(object=source.name, change=change, detail=f"{split} at {state.offset}"))
+        answers.append(ResultRow(object=source.name, change=change, detail=f"{split} at {state.offset}"))
     if not gone and not fresh:
         answers.append(
-            ObjectChange(
+            ResultRow(
                 object=source.name,
                 change="NOTHING",
                 detail="every split still exists and keeps its position; WITH (FORGET_OFFSETS = true) forgets them",

@@ -28,7 +28,7 @@ from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.requests.positions import table_version
 from rw_sql.plan.requests.queries import analysis
 from rw_sql.plan.requests.upstream import look_at_target
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, nothing, require_not_rebuilding, sink_record
 from rw_sql.syntax import render
@@ -82,17 +82,17 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
         view = snapshot.get(input_id)
         if isinstance(view, MaterializedViewRecord) and view.keys and not view.has_change_feed:
             changes.append(PutObject(record=replace(view, has_change_feed=True)))
-    answers = [ObjectChange(object=name, change="CREATED", detail=f"{shape.type}, from {given.name}")]
+    answers = [ResultRow(object=name, change="CREATED", detail=f"{shape.type}, from {given.name}")]
     if shape.type != APPEND_ONLY and not given.keys and not given.is_ordered:
         keys = ", ".join(shape.keys)
         answers.append(
-            ObjectChange(
+            ResultRow(
                 object=name,
                 change="NOTICE",
                 detail=f"rows of {given.name} have no order: where ({keys}) repeats, any one of them stays",
             )
         )
-    answers += [ObjectChange(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]
+    answers += [ResultRow(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]
     return Plan(
         statement=written,
         steps=steps_of(base, tuple(changes)),
@@ -219,7 +219,7 @@ def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkReco
             changes=(change,),
             reason=statement.reason,
         ),
-        changes=(ObjectChange(object=record.name, change=word, detail=statement.reason or ""),),
+        changes=(ResultRow(object=record.name, change=word, detail=statement.reason or ""),),
         affected=(record.id,),
     )
 

@@ -13,7 +13,7 @@ from rw_sql.model.pauses import pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.connection_impact import differences, spell
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing, source_record
 from rw_sql.syntax import render
@@ -48,11 +48,11 @@ def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Pl
         return nothing(statement, source.name, f"{key} has this value already")
     record = source_record(snapshot, source, merged)
     change = PutObject(record=record)
-    rows = [ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs]
+    rows = [ResultRow(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs]
     if is_throttled(record):
-        rows.append(ObjectChange(object=source.name, change="NOTICE", detail=throttled_reason(record)))
+        rows.append(ResultRow(object=source.name, change="NOTICE", detail=throttled_reason(record)))
     elif is_throttled(source) and pauses_of(snapshot, source.id):
-        rows.append(ObjectChange(object=source.name, change="NOTICE", detail="it is paused and stays so until RESUME"))
+        rows.append(ResultRow(object=source.name, change="NOTICE", detail="it is paused and stays so until RESUME"))
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, (change,)),

@@ -41,7 +41,7 @@ from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.requests.upstream import look
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import (
     ALL_SOURCES,
@@ -121,7 +121,7 @@ def lower_create_source(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(kind="CREATE SOURCE", statement=render(statement), objects=(name,), changes=tuple(changes)),
-        changes=(ObjectChange(object=name, change="CREATED", detail=detail),),
+        changes=(ResultRow(object=name, change="CREATED", detail=detail),),
         affected=(record.id,),
     )
 
@@ -210,7 +210,7 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
             changes=(change,),
             reason=statement.reason,
         ),
-        changes=(ObjectChange(object=name, change="PAUSED", detail=statement.reason or ""),),
+        changes=(ResultRow(object=name, change="PAUSED", detail=statement.reason or ""),),
         affected=(source_id,) if source_id is not None else (),
     )
 
@@ -251,7 +251,7 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[P
             changes=changes,
             reason=statement.reason,
         ),
-        changes=(ObjectChange(object=source.name, change="RESUMED", detail="; ".join(notes)),),
+        changes=(ResultRow(object=source.name, change="RESUMED", detail="; ".join(notes)),),
         affected=(source.id,),
     )
 
@@ -279,13 +279,13 @@ def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) ->
     paused = {record.source_id: record.name for record in snapshot.all("pause") if record.source_id is not None}
     still = sorted(paused.values())
     answers = [
-        ObjectChange(object=ALL_SOURCES, change="RESUMED", detail=f"still paused: {', '.join(still)}" if still else "")
+        ResultRow(object=ALL_SOURCES, change="RESUMED", detail=f"still paused: {', '.join(still)}" if still else "")
     ]
     for source in snapshot.all("source"):
         if source.id not in paused and unread_topics(snapshot, source):
             taken, notes = yield from take_up_new_topics(snapshot, source)
             changes += taken
-            answers += [ObjectChange(object=source.name, change="NOTICE", detail=note) for note in notes]
+            answers += [ResultRow(object=source.name, change="NOTICE", detail=note) for note in notes]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),

@@ -29,7 +29,7 @@ from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.tables import check_runnable, check_table, table_columns
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing, source_record
 from rw_sql.plan.statements.table.table import table_record
@@ -398,7 +398,7 @@ def _plan(
             objects=(table.name, *(found.name for found in snapshot.dependents_of(table.id))),
             changes=tuple(changes),
         ),
-        changes=(ObjectChange(object=table.name, change="ALTERED", detail=detail),),
+        changes=(ResultRow(object=table.name, change="ALTERED", detail=detail),),
         affected=tuple(id_ for id_ in (table.source_id, table.id, *readers) if id_ is not None),
     )
 

@@ -16,7 +16,7 @@ from rw_sql.model.names import find_relation, object_name, undefined
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
 from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -38,7 +38,7 @@ def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot) -> Asking[P
         steps=steps_of(snapshot, (change,)),
         operation=Operation(kind=REFRESH, statement=render(statement), objects=(record.name,), changes=(change,)),
         changes=(
-            ObjectChange(
+            ResultRow(
                 object=record.name, change="NOTICE", detail=f"REFRESH initiated for table '{_qualified(record.name)}'"
             ),
         ),

@@ -19,7 +19,7 @@ from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.requests.upstream import look
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import source_record
 
@@ -206,7 +206,7 @@ def lower_create_refreshable(
         statement=statement,
         steps=steps_of(snapshot, changes),
         operation=Operation(kind="CREATE TABLE", statement=table.definition, objects=(name,), changes=changes),
-        changes=(ObjectChange(object=name, change="CREATED", detail=_how(table, options)),),
+        changes=(ResultRow(object=name, change="CREATED", detail=_how(table, options)),),
         affected=(source.id, table.id),
     )
 

@@ -20,7 +20,7 @@ from rw_sql.model.definitions import sink_definition, source_definition, table_d
 from rw_sql.model.names import find_table, find_view, object_name, require_free
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.table.table import reading
@@ -51,7 +51,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Pla
         return nothing(statement, view.name, "it has this name already")
     require_free(snapshot, statement.new_name)
     changes = _renamed_table(snapshot, view, new) if isinstance(view, TableRecord) else [_renamed_view(view, new)]
-    rows = [ObjectChange(object=new, change="RENAMED", detail=f"was {view.name}")]
+    rows = [ResultRow(object=new, change="RENAMED", detail=f"was {view.name}")]
     for reader in snapshot.readers_of(view.id):
         try:
             changes.append(PutObject(record=_reading(reader, view.name, new)))
@@ -59,7 +59,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Pla
             error.message = f"{reader.kind.replace('_', ' ')} {reader.name}: {error.message}"
             error.span = statement.name.span
             raise
-        rows.append(ObjectChange(object=reader.name, change="ALTERED", detail=f"reads {new}"))
+        rows.append(ResultRow(object=reader.name, change="ALTERED", detail=f"reads {new}"))
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),

@@ -38,7 +38,7 @@ from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.tables import check_runnable, check_table, conflict_of, table_columns
 from rw_sql.plan.requests.catalog import Asking, job_statuses
 from rw_sql.plan.requests.queries import WHOLE, analysis
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import begin_reading, drop_plan, drop_with_dependents, nothing
 from rw_sql.plan.statements.source.source import forget_source, lower_create_source
@@ -88,7 +88,7 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(kind="CREATE TABLE", statement=render(statement), objects=(name,), changes=tuple(changes)),
-        changes=(ObjectChange(object=name, change="CREATED", detail=f"{splits}; {record.maintenance.reason}"),),
+        changes=(ResultRow(object=name, change="CREATED", detail=f"{splits}; {record.maintenance.reason}"),),
         affected=(source.id, record.id),
     )
 
@@ -256,7 +256,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
             objects=(table.name, *(record.name for record in snapshot.dependents_of(table.id))),
             changes=tuple(changes),
         ),
-        changes=(ObjectChange(object=table.name, change="ALTERED", detail="its connector is dropped: its rows stay"),),
+        changes=(ResultRow(object=table.name, change="ALTERED", detail="its connector is dropped: its rows stay"),),
         affected=(table.id,),
     )
 

@@ -10,7 +10,7 @@ from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operati
 from rw_sql.model.names import find_view, spoken
 from rw_sql.model.pauses import own_inputs
 from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.view.backfill_plan import plan_histories, view_options
 from rw_sql.syntax import parse_statement, render
@@ -41,7 +41,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
     views = (view, *(found for found in dependents if isinstance(found, MaterializedViewRecord)))
     known = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
     changes: list[Change] = []
-    answers: list[ObjectChange] = []
+    answers: list[ResultRow] = []
     next_id = snapshot.next_id
     now = yield from clock()
     for found in views:
@@ -67,8 +67,8 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
         how = "its rows serve until the new ones have caught up"
         if history.offsets:
             how += f"; {history.offsets} records of history to read"
-        answers.append(ObjectChange(object=found.name, change="REBUILDING", detail=how))
-        answers += [ObjectChange(object=found.name, change="NOTICE", detail=notice) for notice in history.notices]
+        answers.append(ResultRow(object=found.name, change="REBUILDING", detail=how))
+        answers += [ResultRow(object=found.name, change="NOTICE", detail=notice) for notice in history.notices]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),

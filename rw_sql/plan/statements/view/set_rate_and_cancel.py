@@ -12,7 +12,7 @@ from rw_sql.model.names import find_view
 from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
 from rw_sql.model.source_readers import forget_fragments
 from rw_sql.plan.requests.catalog import Asking, backfills
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import drop_with_dependents, nothing
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, view_options
@@ -49,7 +49,7 @@ def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot) -
             kind="ALTER MATERIALIZED VIEW SET", statement=render(statement), objects=(view.name,), changes=(change,)
         ),
         changes=(
-            ObjectChange(
+            ResultRow(
                 object=view.name,
                 change="ALTERED",
                 detail=f"{RATE_LIMIT}: {_said(view.backfill_rate_limit)} -> {_said(limit)}",
@@ -101,7 +101,7 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]
             changes=tuple(changes),
         ),
         changes=tuple(
-            ObjectChange(object=view.name, change="CANCELLED", detail=_told(view, made[view.id])) for view in gone
+            ResultRow(object=view.name, change="CANCELLED", detail=_told(view, made[view.id])) for view in gone
         ),
         affected=tuple(view.id for view in gone),
     )
