@@ -31,7 +31,7 @@ from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.faults import fault
-from rw_sql.runtime.support.gc_pause import collector_resting
+from rw_sql.runtime.support.gc_pause import gc_paused
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 from rw_sql.syntax import statements as ast
 
@@ -234,7 +234,7 @@ class Executor:
             query_dialect=session.parameter("query_dialect"),
             shares_sources=session.parameter("streaming_use_shared_source") == "true",
         )
-        with collector_resting():
+        with gc_paused():
             plan = Inspector(self._context, snapshot).run(asking)
         return snapshot, plan
 
@@ -291,7 +291,7 @@ class Executor:
                 operation = replace(plan.operation, actor=plan.operation.actor or _user())
                 self._context.sessions.require_alive()
                 fault("statement.before_commit")
-                with collector_resting(), shielded():
+                with gc_paused(), shielded():
                     committed = self._context.metastore.commit(
                         operation,
                         based_on=snapshot,

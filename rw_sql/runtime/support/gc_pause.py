@@ -29,7 +29,7 @@ _REST = _Rest()
 
 
 @contextmanager
-def collector_resting() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pauses garbage collection in this process within the block.
 
     A plan for thousands of splits creates so many lasting objects that the collector traverses the whole process
