@@ -25,7 +25,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.job_ids import ingest_fragment, reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.options import PlannedOptions, effective_options, sink_options, source_options, visible
-from rw_sql.model.pauses import is_suspended, is_view_paused, own_inputs
+from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused
 from rw_sql.model.relations import (
     changes_rows,
     stored_name,
@@ -241,7 +241,8 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         inputs=view_inputs(snapshot, view),
         has_change_feed=view.has_change_feed,
         readers=tuple(
-            reader_spec(snapshot, source, reader_fragment(view.id, source.id)) for source in own_inputs(snapshot, view)
+            reader_spec(snapshot, source, reader_fragment(view.id, source.id))
+            for source in direct_inputs(snapshot, view)
         ),
         # The reason is for people: another wording restarts no job.
         maintenance=replace(view.maintenance, reason=""),

@@ -22,7 +22,7 @@ def is_suspended(snapshot: Snapshot, source: SourceRecord) -> bool:
     return bool(pauses_of(snapshot, source.id)) or is_throttled(source)
 
 
-def own_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
+def direct_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
     """The sources that a view reads directly from upstream, because they are not shared."""
     records = (snapshot.get(id_) for id_ in view.inputs)
     return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
@@ -30,4 +30,4 @@ def own_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[Source
 
 def is_view_paused(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
     """True if a view's job must not run because a source that it reads directly is suspended."""
-    return any(is_suspended(snapshot, source) for source in own_inputs(snapshot, view))
+    return any(is_suspended(snapshot, source) for source in direct_inputs(snapshot, view))

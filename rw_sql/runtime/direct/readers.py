@@ -70,7 +70,7 @@ class _Reader:
 
 
 @dataclass(slots=True)
-class OwnReaders:
+class DirectReaders:
     """The view's direct readers. ``stall`` is the reason why a batch was refused, if one was."""
 
     spec: ViewSpec
@@ -81,7 +81,7 @@ class OwnReaders:
     counted: int = -1
 
     @staticmethod
-    def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> OwnReaders | None:
+    def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> DirectReaders | None:
         """Looks at the upstreams; None for a view without direct readers. Raises StalledError; writes nothing."""
         if not spec.readers:
             return None
@@ -110,7 +110,7 @@ class OwnReaders:
                     throttle=Throttle(pace_of(options).per_second),
                 )
             )
-        return OwnReaders(spec=spec, files=files, snapshot=snapshot, readers=tuple(readers))
+        return DirectReaders(spec=spec, files=files, snapshot=snapshot, readers=tuple(readers))
 
     @property
     def packages(self) -> tuple[str, ...]:

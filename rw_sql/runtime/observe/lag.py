@@ -13,7 +13,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.job_specs import fed_by, named_splits, rebuilt
-from rw_sql.model.pauses import own_inputs
+from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.runtime.delta.delta_log import added_rows, latest_version, read_actions
@@ -54,7 +54,7 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
                 behind[reader.job] = lag
     for view in snapshot.kept:
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        read_itself = {source.id for source in own_inputs(snapshot, view)}
+        read_itself = {source.id for source in direct_inputs(snapshot, view)}
         others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
         parts = [own.get(reader_fragment(view.id, source_id)) for source_id in read_itself]
         parts.append(rows_behind(context, snapshot, view, checkpoint, others))

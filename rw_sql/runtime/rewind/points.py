@@ -24,7 +24,7 @@ from rw_sql.metastore.facts import PointDependent, RewindPoint
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, StoredState
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.job_specs import fed_by
-from rw_sql.model.pauses import own_inputs
+from rw_sql.model.pauses import direct_inputs
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
 from rw_sql.runtime.jobs.statuses import run_mark
@@ -300,7 +300,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
     status = context.metastore.runtime.job_statuses().get(stand.folder)
     is_final = is_paused or (status is not None and status.state == "STALLED")
     starts = reader.starts if isinstance(reader, SinkRecord) else ()
-    if isinstance(reader, MaterializedViewRecord) and own_inputs(snapshot, reader):
+    if isinstance(reader, MaterializedViewRecord) and direct_inputs(snapshot, reader):
         raise NotYet(f"{told} reads a source that is not shared, by itself", is_final=True)
     if stand.version < 0 or (stand.batch < 0 and starts):
         raise NotYet(f"{told} had not begun to read", is_final=is_final)

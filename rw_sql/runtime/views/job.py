@@ -17,7 +17,7 @@ from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, DirectTable
 from rw_sql.runtime.backfill.job import Backfill, is_live, leave_histories
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
-from rw_sql.runtime.direct.readers import OwnReaders
+from rw_sql.runtime.direct.readers import DirectReaders
 from rw_sql.runtime.jobs.inputs import require_columns, require_input
 from rw_sql.runtime.jobs.job import BatchGate, failure_of, stop_query
 from rw_sql.runtime.jobs.table_paths import with_way_out
@@ -119,7 +119,7 @@ class View:
     checkpoint: str
     done: int
     upkeep: Upkeep
-    readers: OwnReaders | None = None
+    readers: DirectReaders | None = None
     strategy: Strategy = field(init=False)
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -148,7 +148,7 @@ class View:
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
         # Before anything is written: while an upstream is unavailable, each retry would add a run and a fence.
-        readers = OwnReaders.look(context, spec, snapshot, checkpoint)
+        readers = DirectReaders.look(context, spec, snapshot, checkpoint)
         was_live = is_live(context, spec, checkpoint)
         goes_direct = not was_live and is_direct(context, spec)
         if not was_live:

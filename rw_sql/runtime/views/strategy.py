@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.delta.job_output import JobOutput
-    from rw_sql.runtime.direct.readers import OwnReaders
+    from rw_sql.runtime.direct.readers import DirectReaders
     from rw_sql.runtime.jobs.context import Context
 
 
@@ -37,7 +37,7 @@ class ViewRun:
     output: JobOutput
     checkpoint: str
     turn: Callable[[], AbstractContextManager[None]]
-    readers: OwnReaders | None = None
+    readers: DirectReaders | None = None
     tables: Mapping[int, str] = field(default_factory=dict)
 
     @property

@@ -292,7 +292,7 @@ def test_a_batch_that_is_in_the_view_is_finished_as_it_was_planned(own: Own, clu
         inputs=(),
         readers=(spec,),
     )
-    readers = own_module.OwnReaders(spec=view, files=own.checkpoint.files, snapshot=snapshot, readers=(reader,))
+    readers = own_module.DirectReaders(spec=view, files=own.checkpoint.files, snapshot=snapshot, readers=(reader,))
     if cluster != "c":
         with pytest.raises(StalledError, match=r"UNFINISHED batch 1 of v.*UNDO OPERATION"):
             readers.settle(1)

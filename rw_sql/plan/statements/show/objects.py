@@ -24,7 +24,7 @@ from rw_sql.model.names import (
     undefined,
 )
 from rw_sql.model.options import connection_options, shown
-from rw_sql.model.pauses import is_suspended, is_view_paused, own_inputs, pauses_of
+from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused, pauses_of
 from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
@@ -100,7 +100,7 @@ def view_state(
     if isinstance(view, TableRecord) and not view.inputs:
         return "IDLE", "it has no connector any more: nothing comes"
     if is_view_paused(snapshot, view):
-        held = [source for source in own_inputs(snapshot, view) if is_suspended(snapshot, source)]
+        held = [source for source in direct_inputs(snapshot, view) if is_suspended(snapshot, source)]
         state = "PAUSED" if any(pauses_of(snapshot, source.id) for source in held) else THROTTLED
         return state, f"it reads {', '.join(source.name for source in held)} itself"
     progress = (made or {}).get(view_job(view.id))

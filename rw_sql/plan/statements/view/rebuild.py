@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
 from rw_sql.model.names import find_view, spoken
-from rw_sql.model.pauses import own_inputs
+from rw_sql.model.pauses import direct_inputs
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
@@ -45,7 +45,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
     next_id = snapshot.next_id
     now = yield from clock()
     for found in views:
-        if own_inputs(snapshot, found):
+        if direct_inputs(snapshot, found):
             raise SqlError(
                 NOT_SUPPORTED,
                 f'materialized view "{found.name}" reads a source that is not shared: it cannot be rebuilt',
