@@ -103,7 +103,7 @@ def impacts_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) ->
         if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
             raise LookupError(f"source {source_id} is not in the catalog")
         for reader in readers_of(snapshot, source) or (unread(source),):
-            moves.append((yield from move_of(snapshot, then, reader, moved)))
+            moves.append((yield from impact_of(snapshot, then, reader, moved)))
     return moves
 
 
@@ -112,7 +112,7 @@ def predictions(moves: Iterable[SourceImpact]) -> str:
     return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
 
 
-def move_of(
+def impact_of(
     snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRecord, *, is_taken_back: bool = False
 ) -> Asking[SourceImpact]:
     """The effect on one reader; looks at the old and the new upstream.

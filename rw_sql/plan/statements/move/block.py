@@ -26,7 +26,7 @@ from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import ALL_SOURCES
-from rw_sql.plan.statements.move.sink_impact import sink_moves_of
+from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
 from rw_sql.syntax import render
 from rw_sql.syntax import statements as ast
 
@@ -128,7 +128,7 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
     holds = _holds(effect, snapshot, {move.source.id for move in moves})
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
-    sinks = yield from sink_moves_of(snapshot, then, effect.objects)
+    sinks = yield from sink_impacts_of(snapshot, then, effect.objects)
     parts += [sink.preview for sink in sinks]
     title = f"{BEGIN_TO_COMMIT}, {len(statement.statements)} statements"
     told = tuple(f"{row.object}: {row.change.lower()}" for row in holds)

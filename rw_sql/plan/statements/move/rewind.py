@@ -26,7 +26,7 @@ from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.names import find_operation, find_source, spoken
 from rw_sql.model.operation_kinds import REWIND
 from rw_sql.model.source_readers import readers_of
-from rw_sql.plan.effects.source_impact import answers_of, move_of, predictions
+from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions
 from rw_sql.plan.requests.catalog import operations
 from rw_sql.plan.requests.rewind import look_at_rewind, rewind_points
 from rw_sql.plan.result.plan import Plan, ResultRow
@@ -256,7 +256,7 @@ def _plan(
     reader, moved = readers_of(snapshot, source)[0], then.get(source.id)
     if not isinstance(moved, SourceRecord):
         raise LookupError(f"source {source.id} is not in the catalog")
-    move = yield from move_of(snapshot, then, reader, moved, is_taken_back=True)
+    move = yield from impact_of(snapshot, then, reader, moved, is_taken_back=True)
     if move.unreadable:
         listed = ", ".join(found.describe() for found in move.unreadable[:8])
         raise _refused(

@@ -25,7 +25,7 @@ _KEY = "connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkMove:
+class SinkImpact:
     """A sink whose properties change. ``doubt`` says why it may write elsewhere afterwards, or not at all."""
 
     sink: SinkRecord
@@ -43,7 +43,7 @@ class SinkMove:
         return tuple(rows)
 
 
-def sink_moves_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Asking[tuple[SinkMove, ...]]:
+def sink_impacts_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Asking[tuple[SinkImpact, ...]]:
     """The changed sinks among these objects, and among the users of connections among them, by name.
 
     ``then`` is the catalog after the changes. Sinks without a difference are left out.
@@ -53,7 +53,7 @@ def sink_moves_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Ask
         record = then.get(id_)
         users = then.users_of(id_) if isinstance(record, ConnectionRecord) else (record,)
         found |= {user.id: user for user in users if isinstance(user, SinkRecord)}
-    moves: list[SinkMove] = []
+    moves: list[SinkImpact] = []
     for sink in sorted(found.values(), key=lambda record: record.name):
         before = snapshot.get(sink.id)
         if isinstance(before, SinkRecord):
@@ -63,7 +63,7 @@ def sink_moves_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Ask
     return tuple(moves)
 
 
-def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkRecord) -> Asking[SinkMove]:
+def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkRecord) -> Asking[SinkImpact]:
     old, new = (
         plan_options(catalog, sink_definition(record.definition))
         for catalog, record in ((snapshot, before), (then, sink))
@@ -77,7 +77,7 @@ def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkReco
         target = yield from look_at_sink(then, sink)
         doubt = target.error and f"its target does not answer: {target.error}"
         doubt = doubt or (target.missing and f"its target has no {target.missing}")
-    return SinkMove(
+    return SinkImpact(
         sink=sink,
         preview=Preview(
             title=f"sink {sink.name}",

@@ -43,7 +43,7 @@ from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
 from rw_sql.plan.statements.common import ALL_SOURCES, source_record
-from rw_sql.plan.statements.move.sink_impact import sink_moves_of
+from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -299,7 +299,7 @@ def _plan(
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
-    sinks = yield from sink_moves_of(snapshot, then, ids)
+    sinks = yield from sink_impacts_of(snapshot, then, ids)
     parts += [sink.preview for sink in sinks]
     holds = _hold_answers(snapshot, before)
     told = () if parts else tuple(f"{row.object}: {row.change.lower()}" for row in holds)
