@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.statements.checkpoint.context import Ground
+    from rw_sql.plan.statements.checkpoint.context import InjectContext
     from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, Statement
 
 STOPPED = "the job that runs on this checkpoint is stopped, on every machine"
@@ -91,7 +91,7 @@ def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot) -> Aski
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
-def _status(ground: Ground, target: Target) -> str:
+def _status(ground: InjectContext, target: Target) -> str:
     bounds = ground.bounds(target)
     if bounds is None or target.position is None:
         return ORPHAN if ground.doubt(target) == "not there" else UNKNOWN
@@ -156,7 +156,7 @@ def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None
         )
 
 
-def _require_settled(ground: Ground, span: Span) -> None:
+def _require_settled(ground: InjectContext, span: Span) -> None:
     checkpoint = ground.checkpoint
     require_still(checkpoint, ground.look.running, span)
     if checkpoint.unfinished is not None:
@@ -177,7 +177,7 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
     return seconds
 
 
-def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) -> Moved:
+def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Moved) -> Moved:
     """Checks that the new position is one that the upstream has, or may be clamped to its bounds."""
     target, position = each.target, each.position
     source = ground.checkpoint.source(target.source)
@@ -225,7 +225,7 @@ def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, 
     return (f"clamped to what the upstream holds: {', '.join(said[:_MOST_NAMED])}{more}",) if said else ()
 
 
-def _dropped(statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
+def _dropped(statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
     """With EXACTLY: the splits that are removed from the checkpoint's Kafka sources."""
     if not statement.is_exactly:
         return ()
@@ -242,7 +242,7 @@ def _dropped(statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Mo
 
 
 def _require_files(
-    statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]
+    statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...]
 ) -> Asking[tuple[str, ...]]:
     """Checks that files to be read again still exist: Spark silently skips missing ones."""
     notices: list[str] = []
@@ -265,7 +265,7 @@ def _require_files(
 
 def _plan(
     statement: InjectCheckpointOffsets,
-    ground: Ground,
+    ground: InjectContext,
     moved: tuple[Moved, ...],
     dropped: tuple[Target, ...],
     rows: tuple[SplitPreview, ...],
@@ -338,7 +338,7 @@ def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...
 
 
 def _offsets(
-    statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+    statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
 ) -> dict[str, str | None]:
     """Spark's offset per moved source, with all of its splits."""
     made: dict[str, str | None] = {}

@@ -48,7 +48,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class InjectContext:
     """A checkpoint and its upstreams. ``upstream`` is None if no brokers are given; ``tables`` and ``lists`` are by
     source."""
 
@@ -151,7 +151,7 @@ class Ground:
         return Target(id=local, source=sources[0].name, local=local, kind=KAFKA, position=None)
 
 
-def resolve_all(ground: Ground, written: Iterable[SplitId]) -> tuple[Target, ...]:
+def resolve_all(ground: InjectContext, written: Iterable[SplitId]) -> tuple[Target, ...]:
     """The splits that a statement names, each once."""
     found: dict[tuple[str, str], Target] = {}
     for split in written:
@@ -164,7 +164,7 @@ def resolve_all(ground: Ground, written: Iterable[SplitId]) -> tuple[Target, ...
 
 def look_around(
     statement: InjectCheckpointOffsets | ShowCheckpoint, snapshot: Snapshot, named: tuple[SplitId, ...] = ()
-) -> Asking[Ground]:
+) -> Asking[InjectContext]:
     """Looks at the checkpoint and at every upstream that the statement gives access to."""
     try:
         found = yield from look_at_checkpoint(statement.path)
@@ -193,10 +193,10 @@ def look_around(
     for source in checkpoint.sources:
         if source.kind == FILE:
             lists[source.name] = yield from file_lists(statement.path, source.name)
-    return Ground(look=found, options=options, upstream=upstream, tables=tables, lists=lists)
+    return InjectContext(look=found, options=options, upstream=upstream, tables=tables, lists=lists)
 
 
-def require_brokers(ground: Ground, statement: InjectCheckpointOffsets) -> None:
+def require_brokers(ground: InjectContext, statement: InjectCheckpointOffsets) -> None:
     """Raises SqlError UPSTREAM_UNREACHABLE if brokers are given and do not answer."""
     upstream = ground.upstream
     if upstream is not None and not upstream.is_reachable:

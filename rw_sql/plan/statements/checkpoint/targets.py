@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.statements.checkpoint.context import Ground, Target
+    from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
     from rw_sql.syntax.statements import InjectCheckpointOffsets
 
 _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
@@ -67,7 +67,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ResolvedTarget:
     """The resolved target, and notices for the operator."""
 
     moved: tuple[Moved, ...]
@@ -95,8 +95,8 @@ def read_written(statement: InjectCheckpointOffsets) -> Asking[tuple[Written, ..
 
 
 def read_target(
-    statement: InjectCheckpointOffsets, snapshot: Snapshot, ground: Ground, written: tuple[Written, ...]
-) -> Asking[Wish]:
+    statement: InjectCheckpointOffsets, snapshot: Snapshot, ground: InjectContext, written: tuple[Written, ...]
+) -> Asking[ResolvedTarget]:
     """Resolves the target; ``written`` are its entries, if it has any. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
@@ -125,8 +125,10 @@ def read_target(
             assert_never(target)
 
 
-def _all(chosen: Iterable[Target], at: Mapping[Target, int], span: Span, notices: tuple[str, ...] = ()) -> Wish:
-    return Wish(
+def _all(
+    chosen: Iterable[Target], at: Mapping[Target, int], span: Span, notices: tuple[str, ...] = ()
+) -> ResolvedTarget:
+    return ResolvedTarget(
         moved=tuple(Moved(target=each, position=at[each], span=span) for each in chosen if each in at), notices=notices
     )
 
@@ -156,7 +158,7 @@ def _file(target: InjectFromFile) -> Asking[tuple[Written, ...]]:
     )
 
 
-def _written(statement: InjectCheckpointOffsets, ground: Ground, entries: tuple[Written, ...]) -> Wish:
+def _written(statement: InjectCheckpointOffsets, ground: InjectContext, entries: tuple[Written, ...]) -> ResolvedTarget:
     """The entries of VALUES or of a file as positions, without splits that FOR SPLITS excludes."""
     targets = resolve_all(ground, [entry.split for entry in entries])
     chosen = resolve_all(ground, statement.splits)
@@ -170,10 +172,10 @@ def _written(statement: InjectCheckpointOffsets, ground: Ground, entries: tuple[
             position = _number(ground, target, entry)
             position += statement.convention == "last_seen"
         moved.append(Moved(target=target, position=position, span=entry.span))
-    return Wish(moved=tuple(moved))
+    return ResolvedTarget(moved=tuple(moved))
 
 
-def _number(ground: Ground, target: Target, entry: Written) -> int:
+def _number(ground: InjectContext, target: Target, entry: Written) -> int:
     """A bare number, or a state as JSON: rw_sql's, or Spark's own for that source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdigit() or target.kind == KAFKA:
@@ -208,7 +210,7 @@ def _no_position(target: Target, entry: Written, what: str) -> SqlError:
     )
 
 
-def _bound(ground: Ground, target: Target, where: str, span: Span) -> int:
+def _bound(ground: InjectContext, target: Target, where: str, span: Span) -> int:
     bounds = ground.bounds(target)
     if bounds is None:
         hints = {
@@ -235,7 +237,7 @@ def _require_one_kind(chosen: tuple[Target, ...], span: Span) -> None:
         )
 
 
-def _group(target: InjectFromGroup, ground: Ground, chosen: tuple[Target, ...]) -> Asking[Wish]:
+def _group(target: InjectFromGroup, ground: InjectContext, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
     kafka = tuple(each for each in chosen if each.kind == KAFKA)
     if not kafka:
         raise SqlError(
@@ -264,7 +266,7 @@ def _group(target: InjectFromGroup, ground: Ground, chosen: tuple[Target, ...]) 
     return _all(chosen, found, target.span, tuple(notices))
 
 
-def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Asking[Wish]:
+def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
     try:
         other = (yield from look_at_checkpoint(target.path)).checkpoint
     except SqlError as error:
@@ -283,7 +285,7 @@ def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Ask
     return _all(chosen, found, target.span, (f"taken from batch {other.batch} of {target.path}",))
 
 
-def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, ...]) -> Asking[Wish]:
+def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
     source = find_source(snapshot, target.source)
     stands = yield from positions(source.id, only_fragment(snapshot, source, target.span))
     found = {
@@ -301,7 +303,7 @@ def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, 
     return _all(chosen, found, target.span)
 
 
-def _at(ground: Ground, chosen: tuple[Target, ...], milliseconds: int, span: Span) -> Asking[Wish]:
+def _at(ground: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span) -> Asking[ResolvedTarget]:
     """The first position at or after a time: for Kafka by the records' times, for Delta by the commits'."""
     found: dict[Target, int] = {}
     kafka = [each for each in chosen if each.kind == KAFKA]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rw_sql.checkpoints.checkpoint import Checkpoint
-    from rw_sql.plan.statements.checkpoint.context import Ground, Target
+    from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
     from rw_sql.plan.statements.checkpoint.targets import Moved
 
 _NOUNS = {DELTA: "version", FILE: "list of files"}
@@ -24,7 +24,7 @@ _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "
 
 
 def previewed(
-    ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+    ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
 ) -> Asking[tuple[tuple[SplitPreview, ...], tuple[str, ...]]]:
     """The table of all splits of the checkpoint, and further notices for the operator."""
     sparse = ground.upstream.sparse if ground.upstream is not None else {}
@@ -61,7 +61,7 @@ def previewed(
     return tuple(rows), (*notices, *_unread(ground, positions), *_subscription(ground, moved, dropped))
 
 
-def _of_kafka(ground: Ground, target: Target, new: int, sparse: Mapping[str, str]) -> Verdict:
+def _of_kafka(ground: InjectContext, target: Target, new: int, sparse: Mapping[str, str]) -> Verdict:
     bounds = ground.bounds(target)
     topic = target.local.rpartition(":")[0]
     if target.position is None:
@@ -80,7 +80,7 @@ def _of_kafka(ground: Ground, target: Target, new: int, sparse: Mapping[str, str
     return counted(duplicates, gaps, is_exact=topic not in sparse, why=sparse.get(topic, ""))
 
 
-def _of_dropped(ground: Ground, target: Target, sparse: Mapping[str, str]) -> Verdict:
+def _of_dropped(ground: InjectContext, target: Target, sparse: Mapping[str, str]) -> Verdict:
     """A partition that the job leaves: its records after the job's position stay unread."""
     bounds = ground.bounds(target)
     if bounds is None or target.position is None:
@@ -91,7 +91,7 @@ def _of_dropped(ground: Ground, target: Target, sparse: Mapping[str, str]) -> Ve
     return replace(found, text=f"{found.text} (left unread)") if found.gaps else found
 
 
-def _of_delta(ground: Ground, target: Target, new: int) -> Asking[tuple[Verdict, list[str]]]:
+def _of_delta(ground: InjectContext, target: Target, new: int) -> Asking[tuple[Verdict, list[str]]]:
     """Counts from the log's own statistics, if every added file has a row count."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
@@ -112,7 +112,7 @@ def _of_delta(ground: Ground, target: Target, new: int) -> Asking[tuple[Verdict,
     return counted(rows if is_back else 0, 0 if is_back else rows, is_exact=not why, why=why), notices
 
 
-def _of_numbers(ground: Ground, target: Target, new: int) -> Verdict:
+def _of_numbers(ground: InjectContext, target: Target, new: int) -> Verdict:
     """If rows cannot be counted: what is read again or skipped, in the source's own units."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
@@ -126,7 +126,7 @@ def _of_numbers(ground: Ground, target: Target, new: int) -> Verdict:
     return Verdict(text=f"UNKNOWN (passes {what} by)")
 
 
-def _unread(ground: Ground, positions: Mapping[Target, int]) -> Iterable[str]:
+def _unread(ground: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
     """Partitions that exist but are neither in the checkpoint nor in the statement: Spark adds them by itself."""
     if ground.upstream is None:
         return
@@ -135,7 +135,7 @@ def _unread(ground: Ground, positions: Mapping[Target, int]) -> Iterable[str]:
         yield f"not in the checkpoint, so read from their first record: {', '.join(new[:8])}"
 
 
-def _subscription(ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
+def _subscription(ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
     """If topics are added or removed, the job's own options must be changed too."""
     changed = {each.target.source for each in moved if each.target.position is None} | {
         target.source for target in dropped

@@ -31,7 +31,7 @@ from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
-from rw_sql.plan.statements.move.inject_targets import Ground, few, read_target
+from rw_sql.plan.statements.move.inject_targets import InjectContext, few, read_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
     stands = yield from positions(source.id, reader.fragment)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
     chosen_set = frozenset(chosen)
-    ground = Ground(
+    ground = InjectContext(
         snapshot=snapshot,
         source=source,
         kind=kind,
@@ -204,7 +204,7 @@ def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry:
 
 def _plan(
     statement: InjectSourceOffsets,
-    ground: Ground,
+    ground: InjectContext,
     reader: Reader,
     states: Mapping[str, SplitState],
     notices: tuple[str, ...],

@@ -73,7 +73,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ResolvedTarget:
     """The resolved target, and notices for the operator."""
 
     entries: tuple[Wanted, ...]
@@ -81,7 +81,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class InjectContext:
     """The facts for resolving a target: the source, the selected splits, and the look at the upstream."""
 
     snapshot: Snapshot
@@ -93,7 +93,7 @@ class Ground:
     stands: Positions
 
 
-def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
+def read_target(statement: InjectSourceOffsets, ground: InjectContext) -> Asking[ResolvedTarget]:
     """Resolves the target for the selected splits. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
@@ -111,7 +111,7 @@ def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
         case InjectTo():
             return _bounds(target.where, target.span, ground)
         case InjectToOffset():
-            return _wish(dict.fromkeys(ground.chosen, target.offset), target.span)
+            return _resolved(dict.fromkeys(ground.chosen, target.offset), target.span)
         case InjectShift():
             return _shift(target, ground)
         case InjectToTimestamp() | InjectBack():
@@ -127,14 +127,14 @@ def few(names: Iterable[str]) -> str:
     return ", ".join(listed[:_MOST_NAMED]) + more
 
 
-def _wish(offsets: dict[str, int], span: Span, *notices: str) -> Wish:
+def _resolved(offsets: dict[str, int], span: Span, *notices: str) -> ResolvedTarget:
     entries = tuple(Wanted(split=SplitId(id=split, span=span), state=at, span=span) for split, at in offsets.items())
-    return Wish(entries=entries, notices=notices)
+    return ResolvedTarget(entries=entries, notices=notices)
 
 
-def _values(statement: InjectSourceOffsets, target: InjectValues) -> Wish:
+def _values(statement: InjectSourceOffsets, target: InjectValues) -> ResolvedTarget:
     require_no_split_list(statement)
-    return Wish(
+    return ResolvedTarget(
         entries=tuple(
             Wanted(
                 split=entry.split,
@@ -146,7 +146,7 @@ def _values(statement: InjectSourceOffsets, target: InjectValues) -> Wish:
     )
 
 
-def _file(target: InjectFromFile, ground: Ground) -> Asking[Wish]:
+def _file(target: InjectFromFile, ground: InjectContext) -> Asking[ResolvedTarget]:
     written = yield from offsets_in_file(target)
     entries = []
     for entry in written.entries:
@@ -156,10 +156,10 @@ def _file(target: InjectFromFile, ground: Ground) -> Asking[Wish]:
             _require_bounds((id_,), target.span, ground)
             state = _bound(ground, id_, entry.bound)
         entries.append(Wanted(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
-    return Wish(entries=tuple(entries))
+    return ResolvedTarget(entries=tuple(entries))
 
 
-def _group(target: InjectFromGroup, ground: Ground) -> Asking[Wish]:
+def _group(target: InjectFromGroup, ground: InjectContext) -> Asking[ResolvedTarget]:
     try:
         answer = yield from group_offsets(ground.source.connector, ground.options, target.group, ground.chosen)
     except SqlError as error:
@@ -176,10 +176,10 @@ def _group(target: InjectFromGroup, ground: Ground) -> Asking[Wish]:
     notices = members_notices(target.group, answer.members)
     if uncommitted := [split for split in ground.chosen if split not in answer.offsets]:
         notices.append(f'consumer group "{target.group}" has committed nothing of {few(uncommitted)}')
-    return _wish(dict(answer.offsets), target.span, *notices)
+    return _resolved(dict(answer.offsets), target.span, *notices)
 
 
-def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
+def _checkpoint(target: InjectFromCheckpoint, ground: InjectContext) -> Asking[ResolvedTarget]:
     def refuse(message: str, hint: str) -> SqlError:
         return SqlError(INVALID_OFFSETS_FILE, f"checkpoint {target.path!r} {message}", span=target.span, hint=hint)
 
@@ -219,10 +219,10 @@ def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
         notices.append(f"batch {found.planned} of the checkpoint is planned but not committed: it is not counted")
     if others:
         notices.append(f"not of these splits, left out: {few(sorted(others))}")
-    return _wish(offsets, target.span, *notices)
+    return _resolved(offsets, target.span, *notices)
 
 
-def _source(target: InjectFromSource, ground: Ground) -> Asking[Wish]:
+def _source(target: InjectFromSource, ground: InjectContext) -> Asking[ResolvedTarget]:
     other = find_source(ground.snapshot, target.source)
     if other.id == ground.source.id:
         raise SqlError(
@@ -253,10 +253,10 @@ def _source(target: InjectFromSource, ground: Ground) -> Asking[Wish]:
         )
         for split in common
     )
-    return Wish(entries=entries, notices=tuple(notices))
+    return ResolvedTarget(entries=entries, notices=tuple(notices))
 
 
-def _require_bounds(splits: Iterable[str], span: Span, ground: Ground) -> None:
+def _require_bounds(splits: Iterable[str], span: Span, ground: InjectContext) -> None:
     missing = [split for split in splits if split not in ground.upstream.splits]
     if missing:
         raise SqlError(
@@ -267,17 +267,17 @@ def _require_bounds(splits: Iterable[str], span: Span, ground: Ground) -> None:
         )
 
 
-def _bound(ground: Ground, split: str, where: str) -> int:
+def _bound(ground: InjectContext, split: str, where: str) -> int:
     seen = ground.upstream.splits[split]
     return {EARLIEST: seen.start, LATEST: seen.end}[where]
 
 
-def _bounds(where: str, span: Span, ground: Ground) -> Wish:
+def _bounds(where: str, span: Span, ground: InjectContext) -> ResolvedTarget:
     _require_bounds(ground.chosen, span, ground)
-    return _wish({split: _bound(ground, split, where) for split in ground.chosen}, span)
+    return _resolved({split: _bound(ground, split, where) for split in ground.chosen}, span)
 
 
-def _time(milliseconds: int, span: Span, ground: Ground) -> Asking[Wish]:
+def _time(milliseconds: int, span: Span, ground: InjectContext) -> Asking[ResolvedTarget]:
     _require_bounds(ground.chosen, span, ground)
     try:
         found = yield from offsets_at(ground.source.connector, ground.options, milliseconds, ground.chosen)
@@ -286,10 +286,10 @@ def _time(milliseconds: int, span: Span, ground: Ground) -> Asking[Wish]:
         raise
     nothing_later = [split for split in ground.chosen if found[split] >= ground.upstream.splits[split].end]
     notices = [f"no record at or after that time, so at the end: {few(nothing_later)}"] if nothing_later else []
-    return _wish({split: found[split] for split in ground.chosen}, span, *notices)
+    return _resolved({split: found[split] for split in ground.chosen}, span, *notices)
 
 
-def _shift(target: InjectShift, ground: Ground) -> Wish:
+def _shift(target: InjectShift, ground: InjectContext) -> ResolvedTarget:
     offsets = {}
     for split in ground.chosen:
         state, seen = ground.stands.states.get(split), ground.upstream.splits.get(split)
@@ -301,4 +301,4 @@ def _shift(target: InjectShift, ground: Ground) -> Wish:
                 hint=f"RESET SOURCE SPLITS {ground.source.name}, or name an offset with VALUES",
             )
         offsets[split] = state.offset + target.records
-    return _wish(offsets, target.span)
+    return _resolved(offsets, target.span)
