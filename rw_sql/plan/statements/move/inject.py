@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.requests.positions import Positions
-    from rw_sql.plan.statements.move.inject_targets import Wanted
+    from rw_sql.plan.statements.move.inject_targets import RequestedOffset
     from rw_sql.syntax.statements import InjectSourceOffsets
 
 
@@ -136,7 +136,12 @@ def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Ask
 
 
 def _checked(
-    statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted, upstream: Upstream, stands: Positions
+    statement: InjectSourceOffsets,
+    kind: Connector,
+    split: str,
+    entry: RequestedOffset,
+    upstream: Upstream,
+    stands: Positions,
 ) -> SplitState:
     """The requested state, checked to be valid for this split; its range is not checked."""
     if isinstance(entry.state, int):
@@ -192,7 +197,7 @@ def _names_none(statement: InjectSourceOffsets, ids: tuple[str, ...]) -> SqlErro
     )
 
 
-def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted) -> SplitState:
+def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry: RequestedOffset) -> SplitState:
     try:
         state = kind.decode_state(split, str(entry.state or ""))
     except SqlError as error:

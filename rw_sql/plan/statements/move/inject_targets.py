@@ -61,7 +61,7 @@ _MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RequestedOffset:
     """One split and its new position: a state as written, a computed offset, or a reset (None).
 
     ``span`` is its place in the statement.
@@ -76,7 +76,7 @@ class Wanted:
 class ResolvedTarget:
     """The resolved target, and notices for the operator."""
 
-    entries: tuple[Wanted, ...]
+    entries: tuple[RequestedOffset, ...]
     notices: tuple[str, ...] = ()
 
 
@@ -128,7 +128,9 @@ def few(names: Iterable[str]) -> str:
 
 
 def _resolved(offsets: dict[str, int], span: Span, *notices: str) -> ResolvedTarget:
-    entries = tuple(Wanted(split=SplitId(id=split, span=span), state=at, span=span) for split, at in offsets.items())
+    entries = tuple(
+        RequestedOffset(split=SplitId(id=split, span=span), state=at, span=span) for split, at in offsets.items()
+    )
     return ResolvedTarget(entries=entries, notices=notices)
 
 
@@ -136,7 +138,7 @@ def _values(statement: InjectSourceOffsets, target: InjectValues) -> ResolvedTar
     require_no_split_list(statement)
     return ResolvedTarget(
         entries=tuple(
-            Wanted(
+            RequestedOffset(
                 split=entry.split,
                 state=None if isinstance(entry.value, NullValue) else entry.value.text,
                 span=entry.value.span,
@@ -155,7 +157,7 @@ def _file(target: InjectFromFile, ground: InjectContext) -> Asking[ResolvedTarge
             id_ = ground.kind.resolve_split(visible(ground.options), entry.split)
             _require_bounds((id_,), target.span, ground)
             state = _bound(ground, id_, entry.bound)
-        entries.append(Wanted(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
+        entries.append(RequestedOffset(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
     return ResolvedTarget(entries=tuple(entries))
 
 
@@ -246,7 +248,7 @@ def _source(target: InjectFromSource, ground: InjectContext) -> Asking[ResolvedT
     if missing := [split for split in ground.chosen if split not in stands.states]:
         notices.append(f'source "{other.name}" has no position in {few(missing)}')
     entries = tuple(
-        Wanted(
+        RequestedOffset(
             split=SplitId(id=split, span=target.span),
             state=ground.kind.encode_state(stands.states[split]),
             span=target.span,
