@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DesiredReader:
     """The catalog's requirement for one reader: its splits, the states set by statements, and the newest epoch of
     both."""
 
@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Alignment:
     """The result of aligning: the state of every split, by fragment. ``unfinished``: this batch must be finished
     first."""
 
@@ -73,7 +73,7 @@ def stand(head: Head, fragment: str, kind: Connector, stored: Mapping[str, Store
     return states
 
 
-def settle(files: CheckpointFiles, wanted: Iterable[Wanted], *, done: int) -> Settled:
+def settle(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int) -> Alignment:
     """Aligns the checkpoint; ``done`` is the newest batch whose rows are in the view.
 
     If a batch must be finished first, returns it in ``unfinished`` and changes nothing. Raises StalledError if the
@@ -101,17 +101,17 @@ def settle(files: CheckpointFiles, wanted: Iterable[Wanted], *, done: int) -> Se
     }
     begun = unfinished(head.changes, record)
     if not moved and begun is None and fresh == head.record:
-        return Settled(states=states)
+        return Alignment(states=states)
     if head.committed < 0 and begun is None and fresh == replace(record, lines=()):
         # An earlier start planned no batch. Without this, Spark would begin at that start's positions.
         if head.planned < 0 or done < head.planned:
             _clear(files)
             write_record(files, fresh)
-        return Settled(states=states)
+        return Alignment(states=states)
     if moved and head.planned > head.committed and done >= head.planned:
-        return Settled(unfinished=head.planned)
+        return Alignment(unfinished=head.planned)
     _change(files, head, record, fresh, readers, states, moved)
-    return Settled(states=states)
+    return Alignment(states=states)
 
 
 def _offsets(states: Mapping[str, SplitState]) -> dict[str, int]:
@@ -123,7 +123,7 @@ def _change(
     head: Head,
     record: ReaderRecord,
     fresh: ReaderRecord,
-    readers: tuple[Wanted, ...],
+    readers: tuple[DesiredReader, ...],
     states: Mapping[str, Mapping[str, SplitState]],
     moved: set[str],
 ) -> None:

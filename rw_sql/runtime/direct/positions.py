@@ -39,7 +39,7 @@ def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class _ReaderContext:
     """A fragment's view, and its checkpoint with the newest batch whose rows are in the view."""
 
     view: MaterializedViewRecord
@@ -49,12 +49,12 @@ class _Ground:
     done: int
 
     @staticmethod
-    def of(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> _Ground | None:
+    def of(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> _ReaderContext | None:
         view = snapshot.get(fragment_object(fragment))
         if not isinstance(view, MaterializedViewRecord):
             return None
         files = CheckpointFiles.at(warehouse.view_checkpoint(view.id, view.generation))
-        return _Ground(
+        return _ReaderContext(
             view=view,
             kind=connector(source.connector),
             files=files,
@@ -80,7 +80,7 @@ class _Ground:
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
     """The next record of every split of a direct reader, and what it has read."""
     stored = snapshot.states(fragment)
-    ground = _Ground.of(warehouse, snapshot, source, fragment)
+    ground = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if ground is None:
         return Positions()
     read = read_ranges(warehouse, ground.view)
@@ -105,7 +105,7 @@ def read_fragment_positions_before(
 ) -> dict[str, SplitState]:
     """The positions of splits just before the operation with ``epoch`` took effect, from the checkpoint's changes."""
     rows = {row.split: row for row in stood}
-    ground = _Ground.of(warehouse, snapshot, source, fragment)
+    ground = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if ground is None:
         kind = connector(source.connector)
         return {split: kind.decode_state(split, row.state) for split, row in rows.items()}

@@ -19,7 +19,7 @@ from rw_sql.model.split_status import OK, identity_status, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
-from rw_sql.runtime.direct.align_checkpoint import Wanted, settle, stand
+from rw_sql.runtime.direct.align_checkpoint import DesiredReader, settle, stand
 from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
@@ -140,7 +140,7 @@ class DirectReaders:
         settled = settle(
             self.files,
             (
-                Wanted(
+                DesiredReader(
                     fragment=reader.spec.fragment,
                     kind=reader.kind,
                     splits=reader.spec.splits,

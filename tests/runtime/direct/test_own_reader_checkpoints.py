@@ -13,7 +13,7 @@ from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN, StoredState
 from rw_sql.runtime.direct import align_checkpoint as settling
-from rw_sql.runtime.direct.align_checkpoint import Settled, Wanted, settle, stand
+from rw_sql.runtime.direct.align_checkpoint import Alignment, DesiredReader, settle, stand
 from rw_sql.runtime.direct.checkpoint_record import Head, read_changes, read_head, read_record, with_lines, write_record
 from rw_sql.runtime.support.failures import StalledError
 
@@ -77,11 +77,11 @@ class Checkpoint:
         self.write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":1000}')
         self.done = batch
 
-    def settle(self) -> Settled:
+    def settle(self) -> Alignment:
         return settle(
             self.files,
             [
-                Wanted(
+                DesiredReader(
                     fragment=fragment,
                     kind=KAFKA,
                     splits=self.splits[fragment],

@@ -27,7 +27,7 @@ from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.quiesce import held_jobs
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.direct import readers as own_module
-from rw_sql.runtime.direct.align_checkpoint import Wanted, settle
+from rw_sql.runtime.direct.align_checkpoint import DesiredReader, settle
 from rw_sql.runtime.direct.checkpoint_record import read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.context import Context
@@ -86,7 +86,7 @@ class Own:
         snapshot = self.metastore.snapshot()
         path = self.warehouse.data(2, 1)
         self.output = JobOutput.open(self.warehouse, path, SCHEMA, job="mv-2", run=self.run, epoch=snapshot.epoch)
-        wanted = Wanted(
+        wanted = DesiredReader(
             fragment=FRAGMENT,
             kind=KAFKA,
             splits=("a:0",),
