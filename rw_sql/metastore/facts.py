@@ -86,7 +86,7 @@ class NotedPosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class QuiesceLock:
     """A request to stop the readers of a source while the COMMIT of a block runs.
 
     ``epoch`` is the epoch of the catalog that the block is committed on; ``pid`` is a process id on ``host``.

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import (
     BackfillProgress,
-    Hold,
     JobStatus,
     Lease,
     NotedPosition,
     PointDependent,
+    QuiesceLock,
     RewindPoint,
     Run,
 )
@@ -218,26 +218,26 @@ class JobStore:
             if of_fragment == fragment
         }
 
-    def take_holds(self, holds: Sequence[Hold]) -> None:
-        """Adds quiesce requests."""
-        self._holds().write(lambda _: [_values(hold) for hold in holds])
+    def add_locks(self, locks: Sequence[QuiesceLock]) -> None:
+        """Adds quiesce locks."""
+        self._holds().write(lambda _: [_values(lock) for lock in locks])
 
-    def holds(self) -> tuple[Hold, ...]:
-        """The quiesce requests that are not released."""
+    def quiesce_locks(self) -> tuple[QuiesceLock, ...]:
+        """The quiesce locks that are not released."""
         rows = self._holds().rows().values()
-        return tuple(Hold(**_chosen(Hold, row)) for row in rows if not row["is_released"])
+        return tuple(QuiesceLock(**_chosen(QuiesceLock, row)) for row in rows if not row["is_released"])
 
-    def acknowledge_holds(self, holds: Sequence[Hold]) -> None:
+    def acknowledge_locks(self, locks: Sequence[QuiesceLock]) -> None:
         """Records that the readers have stopped."""
-        self._change_holds(holds, is_taken=True)
+        self._change_locks(locks, is_taken=True)
 
-    def release_hold(self, holds: Sequence[Hold]) -> None:
-        """Ends quiesce requests."""
-        self._change_holds(holds, is_released=True)
+    def release_locks(self, locks: Sequence[QuiesceLock]) -> None:
+        """Releases quiesce locks."""
+        self._change_locks(locks, is_released=True)
 
-    def _change_holds(self, holds: Sequence[Hold], **values: bool) -> None:
+    def _change_locks(self, locks: Sequence[QuiesceLock], **values: bool) -> None:
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
-            rows = [present.get((hold.hold, hold.source_id)) for hold in holds]
+            rows = [present.get((lock.hold, lock.source_id)) for lock in locks]
             return [{**row, **values} for row in rows if row is not None and not row["is_released"]]
 
         self._holds().write(choose)
@@ -337,19 +337,19 @@ def _newest_refreshes(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if row["refresh"] == newest[row["table_id"]]]
 
 
-def _values(record: JobStatus | NotedPosition | Lease | Hold | BackfillProgress | RefreshChunk) -> _Row:
+def _values(record: JobStatus | NotedPosition | Lease | QuiesceLock | BackfillProgress | RefreshChunk) -> _Row:
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
 # Computed once, because a source may have 100,000 positions.
 _NAMES = {
     kind: tuple(f.name for f in fields(kind))
-    for kind in (JobStatus, NotedPosition, Lease, Hold, BackfillProgress, RefreshChunk)
+    for kind in (JobStatus, NotedPosition, Lease, QuiesceLock, BackfillProgress, RefreshChunk)
 }
 
 
 def _chosen(
-    record: type[JobStatus | NotedPosition | Lease | Hold | BackfillProgress | RefreshChunk], row: _Row
+    record: type[JobStatus | NotedPosition | Lease | QuiesceLock | BackfillProgress | RefreshChunk], row: _Row
 ) -> _Row:
     return {name: row[name] for name in _NAMES[record]}
 

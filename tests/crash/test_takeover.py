@@ -18,7 +18,7 @@ from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRe
 from rw_sql.plan.requests.catalog import ReadJobStatuses
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.inspector import Inspector
-from rw_sql.runtime.control.quiesce import is_in_force, take_hold
+from rw_sql.runtime.control.quiesce import is_in_force, lock_sources
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import GONE_SECONDS, LEASE_SECONDS, LeaseWatch, is_held, is_orphaned, is_owned, try_take
 from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
@@ -242,7 +242,7 @@ def test_statements_wait_for_an_owner_whose_heartbeat_is_late(tmp_path: Path, ot
         assert waiting.result()
     # Nor has a reader stopped because its owner is late to say so.
     with pytest.raises(SqlError, match="did not stop within"):
-        take_hold(catalog.context, catalog.metastore.snapshot(), [1], 0.1, lambda: None)
+        lock_sources(catalog.context, catalog.metastore.snapshot(), [1], 0.1, lambda: None)
 
 
 def test_the_owner_itself_needs_no_heartbeat(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_the_owner_itself_needs_no_heartbeat(tmp_path: Path) -> None:
 def test_a_hold_in_an_object_store_ends_with_its_process(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, "RUNNING", ObjectStore)
     snapshot = catalog.metastore.snapshot()
-    (hold,) = take_hold(catalog.context, snapshot, [1], 1.0, lambda: None)
+    (hold,) = lock_sources(catalog.context, snapshot, [1], 1.0, lambda: None)
     assert is_in_force(hold, snapshot, is_local=False)
     pid, start = gone()
     assert not is_in_force(replace(hold, pid=pid, process_start=start), snapshot, is_local=False)

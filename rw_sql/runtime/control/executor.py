@@ -24,7 +24,7 @@ from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limi
 from rw_sql.runtime.control.checkpoint_requests import carry_out
 from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
-from rw_sql.runtime.control.quiesce import release_hold, still_hold, take_hold
+from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import BackfillProgress, Hold
+    from rw_sql.metastore.facts import BackfillProgress, QuiesceLock
     from rw_sql.metastore.records import Operation
     from rw_sql.plan.requests.catalog import Asking
     from rw_sql.plan.result.confirmation import Question
@@ -272,11 +272,11 @@ class Executor:
         said_yes = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         agreed: set[str] = set()
         for attempt in range(1, _ATTEMPTS + 1):
-            held_at, holds = self._hold(statement, session)
+            locked_at, locks = self._lock(statement, session)
             try:
                 snapshot, plan = self._plan_as(shown, session.confirmed) or self._plan(statement, session)
-                if held_at not in (None, snapshot.epoch):
-                    raise ConcurrentCommit(snapshot.epoch, held_at or 0)
+                if locked_at not in (None, snapshot.epoch):
+                    raise ConcurrentCommit(snapshot.epoch, locked_at or 0)
                 if plan.table is not None:
                     return plan.table
                 if plan.session is not None:
@@ -286,7 +286,7 @@ class Executor:
                 fault("statement.planned")
                 if plan.is_unsafe:
                     self._pass_gate(snapshot, plan, session, agreed, said_yes=said_yes)
-                    if not still_hold(self._context, snapshot, holds):
+                    if not are_valid(self._context, snapshot, locks):
                         raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
                 operation = replace(plan.operation, actor=plan.operation.actor or _user())
                 self._context.sessions.require_alive()
@@ -303,7 +303,7 @@ class Executor:
                     raise
                 continue
             finally:
-                release_hold(self._context, holds, self._wake)
+                release_locks(self._context, locks, self._wake)
             fault("statement.after_commit")
             _log_commit(plan, operation, committed.epoch)
             try:
@@ -314,7 +314,7 @@ class Executor:
                 raise StatementInterrupted(f"{_COMMITTED} as epoch {committed.epoch}") from None
         raise AssertionError("the last attempt returns or raises")
 
-    def _hold(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[Hold, ...]]:
+    def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
         """Stops the readers that a block or a REWIND moves, so that its preview is still exact at the commit.
 
         Returns the epoch that the quiesce locks are for, and the locks; None for other statements.
@@ -325,7 +325,7 @@ class Executor:
         require_switch(snapshot, statement.span)
         sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
         running = [source.id for source in sources if is_running(snapshot, source)]
-        return snapshot.epoch, take_hold(self._context, snapshot, running, session.timeout, self._wake)
+        return snapshot.epoch, lock_sources(self._context, snapshot, running, session.timeout, self._wake)
 
     def _wake(self) -> None:
         if self.owner is not None:

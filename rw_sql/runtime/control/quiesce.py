@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
-from rw_sql.metastore.facts import Hold
+from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.source_readers import readers_of
 from rw_sql.runtime.jobs.statuses import owner_marks
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
 
-HOLD_SECONDS = 600.0
+LOCK_SECONDS = 600.0
 """The maximum age of a lock in seconds if the owner cannot see whether the locking process is alive."""
 
 COMMIT_SECONDS = 60.0
@@ -33,65 +33,65 @@ _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 
 
-def is_in_force(hold: Hold, snapshot: Snapshot, *, is_local: bool) -> bool:
+def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool) -> bool:
     """True if a lock still keeps its readers stopped.
 
     A lock is for the commit that follows its epoch, and ends with that commit. It also ends with its process, so that a
     killed session leaves its sources as they were.
     """
-    if hold.is_released or snapshot.epoch != hold.epoch:
+    if lock.is_released or snapshot.epoch != lock.epoch:
         return False
-    if hold.host == this_machine():
-        is_alive = is_process_alive(hold.pid, hold.process_start)
+    if lock.host == this_machine():
+        is_alive = is_process_alive(lock.pid, lock.process_start)
         if is_local or not is_alive:
             return is_alive
-    return hold.expires_ms > now_ms()
+    return lock.expires_ms > now_ms()
 
 
-def held_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Hold, ...]]:
+def quiesced_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[QuiesceLock, ...]]:
     """The jobs that locks keep stopped now."""
-    found: dict[str, tuple[Hold, ...]] = {}
-    for hold in context.metastore.runtime.holds():
-        if is_in_force(hold, snapshot, is_local=context.warehouse.is_local):
-            source = snapshot.get(hold.source_id)
+    found: dict[str, tuple[QuiesceLock, ...]] = {}
+    for lock in context.metastore.runtime.quiesce_locks():
+        if is_in_force(lock, snapshot, is_local=context.warehouse.is_local):
+            source = snapshot.get(lock.source_id)
             for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
-                found[reader.job] = (*found.get(reader.job, ()), hold)
+                found[reader.job] = (*found.get(reader.job, ()), lock)
     return found
 
 
-def still_hold(context: Context, snapshot: Snapshot, holds: Iterable[Hold]) -> bool:
+def are_valid(context: Context, snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:
     """True if locks are still valid for the commit after ``snapshot``: a confirmation may have taken long."""
     is_local = context.warehouse.is_local
     ahead = int(COMMIT_SECONDS * 1000)
-    return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in holds)
+    return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in locks)
 
 
-def take_hold(
+def lock_sources(
     context: Context, snapshot: Snapshot, sources: Collection[int], seconds: float, wake: Callable[[], None]
-) -> tuple[Hold, ...]:
+) -> tuple[QuiesceLock, ...]:
     """Locks sources for the commit that follows ``snapshot``; returns when their readers have stopped.
 
     Without an owner nothing has to stop, and a new owner finds the lock. Raises SqlError SOURCE_IS_RUNNING, and
     releases the lock, if a reader neither stops nor makes progress for ``seconds``.
     """
     name = uuid.uuid4().hex
-    holds = tuple(
-        Hold(
+    locks = tuple(
+        QuiesceLock(
             hold=name,
             source_id=source_id,
             epoch=snapshot.epoch,
             host=this_machine(),
             pid=os.getpid(),
             process_start=process_start(os.getpid()),
-            expires_ms=now_ms() + int(HOLD_SECONDS * 1000),
+            expires_ms=now_ms() + int(LOCK_SECONDS * 1000),
         )
         for source_id in sources
     )
-    if not holds:
+    if not locks:
         return ()
     fault("block.before_hold")
     facts = context.metastore.runtime
-    facts.take_holds(holds)
+    facts.add_locks(locks)
     fault("block.holding")
     limit = StallTimeout(seconds)
     jobs = [
@@ -110,7 +110,7 @@ def take_hold(
                 limit.note(*owner_marks(context, jobs))
                 marked_at = time.monotonic()
             if limit.is_over:
-                named = ", ".join(_name(snapshot, hold.source_id) for hold in holds)
+                named = ", ".join(_name(snapshot, lock.source_id) for lock in locks)
                 raise SqlError(
                     SOURCE_IS_RUNNING,
                     f"the reader of {named} did not stop within {seconds:g} s of the last progress: "
@@ -120,22 +120,22 @@ def take_hold(
             time.sleep(_LOOK_SECONDS)
     except BaseException:
         # However the wait ends, even by an interrupt: otherwise these readers would stay stopped.
-        release_hold(context, holds, wake)
+        release_locks(context, locks, wake)
         raise
     fault("block.held")
-    return holds
+    return locks
 
 
-def release_hold(context: Context, holds: tuple[Hold, ...], wake: Callable[[], None]) -> None:
+def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
     """Releases the locks and lets the readers continue."""
-    if holds:
-        context.metastore.runtime.release_hold(holds)
+    if locks:
+        context.metastore.runtime.release_locks(locks)
         wake()
 
 
 def _has_stopped(context: Context, name: str) -> bool:
     facts = context.metastore.runtime
-    if all(hold.is_taken for hold in facts.holds() if hold.hold == name):
+    if all(lock.is_taken for lock in facts.quiesce_locks() if lock.hold == name):
         return True
     return not context.has_owner()
 

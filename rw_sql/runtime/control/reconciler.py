@@ -20,7 +20,7 @@ from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.model.job_specs import IngestSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.control.heartbeats import Beats
 from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble
-from rw_sql.runtime.control.quiesce import held_jobs
+from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HELD = "stopped while a block is committed"
+QUIESCED = "stopped while a block is committed"
 """The reason of a reader that a quiesce lock keeps stopped."""
 
 WITHHELD = "waits for a rewind point or a REWIND"
@@ -62,7 +62,7 @@ class Reconciler:
         self._context = context
         self._slots: dict[str, JobSlot] = {}
         self._wanted_epoch = -1
-        self._held: frozenset[str] = frozenset()
+        self._quiesced: frozenset[str] = frozenset()
         self._kept: frozenset[str] = frozenset()
         self._desired: dict[str, JobSpec] = {}
         self._desired_epoch = -1
@@ -97,16 +97,16 @@ class Reconciler:
 
     def _pass(self) -> None:
         snapshot = self._context.metastore.snapshot()
-        held = held_jobs(self._context, snapshot)
+        quiesced = quiesced_jobs(self._context, snapshot)
         if snapshot.epoch != self._desired_epoch:
             self._desired, self._desired_epoch = desired_jobs(snapshot), snapshot.epoch
         wanted = self._desired
         busy = self._busy()
         withheld = self._rewinding.withheld(snapshot, busy) | _doubled(wanted, busy)
-        kept = withheld | held.keys()
+        kept = withheld | quiesced.keys()
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
-            self._wanted_epoch, self._held, self._kept = snapshot.epoch, frozenset(held), frozenset(kept)
+            self._wanted_epoch, self._quiesced, self._kept = snapshot.epoch, frozenset(quiesced), frozenset(kept)
             self._owed = withheld & wanted.keys()
             self._prepare(self._owed - self._rewinding.owed, wanted)
         now = time.monotonic()
@@ -133,11 +133,11 @@ class Reconciler:
             if told is not None and told.state == "STOPPED":
                 # The job's next status is always new: an earlier one must not be taken for it.
                 del self._slots[job_id], self._reported[job_id]
-        waiting = {hold for job, holds in held.items() if job in self._slots for hold in holds}
-        all_holds = dict.fromkeys(hold for holds in held.values() for hold in holds)
-        stopped = [hold for hold in all_holds if hold not in waiting and not hold.is_taken]
+        waiting = {lock for job, locks in quiesced.items() if job in self._slots for lock in locks}
+        all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
+        stopped = [lock for lock in all_locks if lock not in waiting and not lock.is_taken]
         if stopped:
-            self._context.metastore.runtime.acknowledge_holds(stopped)
+            self._context.metastore.runtime.acknowledge_locks(stopped)
 
     def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:
         """Prepares warm starts of readers that wait for a rewind point, and discards those no longer desired."""
@@ -390,7 +390,7 @@ class Reconciler:
         """Why a desired job does not run."""
         if slot.wanted is not None or slot.job_id not in self._kept:
             return None
-        return HELD if slot.job_id in self._held else WITHHELD
+        return QUIESCED if slot.job_id in self._quiesced else WITHHELD
 
     def stop_all(self, *, is_owner: bool) -> None:
         """Stops all jobs of this process for good; they stay desired, and the next owner starts them.

@@ -11,7 +11,7 @@ import pytest
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import Hold
+from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import (
     AssignSplits,
     Change,
@@ -24,7 +24,7 @@ from rw_sql.metastore.records import (
 from rw_sql.model.job_specs import ReaderSpec, ViewSpec
 from rw_sql.plan.requests.positions import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
 from rw_sql.runtime.control.inspector import Inspector
-from rw_sql.runtime.control.quiesce import held_jobs
+from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.direct import readers as own_module
 from rw_sql.runtime.direct.align_checkpoint import DesiredReader, settle
@@ -190,7 +190,7 @@ def test_undo_is_told_where_it_stood(own: Own) -> None:
 
 def test_a_block_holds_the_jobs_of_all_readers(own: Own) -> None:
     snapshot = own.metastore.snapshot()
-    hold = Hold(
+    hold = QuiesceLock(
         hold="h",
         source_id=1,
         epoch=snapshot.epoch,
@@ -199,8 +199,8 @@ def test_a_block_holds_the_jobs_of_all_readers(own: Own) -> None:
         process_start="",
         expires_ms=now_ms() + 60_000,
     )
-    own.metastore.runtime.take_holds([hold])
-    assert held_jobs(own.context, snapshot) == {"mv-2": (hold,)}
+    own.metastore.runtime.add_locks([hold])
+    assert quiesced_jobs(own.context, snapshot) == {"mv-2": (hold,)}
 
 
 def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
@@ -226,7 +226,7 @@ def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
     assert jobs.reconciler.wants_discovery() == [1]
     jobs.jobs["mv-3"].may_stop.clear()
     facts = jobs.metastore.runtime
-    hold = Hold(
+    hold = QuiesceLock(
         hold="h",
         source_id=1,
         epoch=jobs.metastore.snapshot().epoch,
@@ -235,12 +235,12 @@ def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
         process_start="",
         expires_ms=now_ms() + 60_000,
     )
-    facts.take_holds([hold])
+    facts.add_locks([hold])
     jobs.reach(lambda: jobs.jobs["mv-2"].is_stopped and jobs.jobs["mv-3"].is_stopping.is_set(), "one has stopped")
     jobs.reconciler.reconcile()
-    assert not any(found.is_taken for found in facts.holds())
+    assert not any(found.is_taken for found in facts.quiesce_locks())
     jobs.jobs["mv-3"].may_stop.set()
-    jobs.reach(lambda: all(found.is_taken for found in facts.holds()), "the hold is taken")
+    jobs.reach(lambda: all(found.is_taken for found in facts.quiesce_locks()), "the hold is taken")
 
 
 class SameTopic:
