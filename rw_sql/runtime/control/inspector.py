@@ -273,7 +273,7 @@ class Inspector:
                     continue
                 for job in _jobs_of(self._snapshot, source):
                     status = statuses.get(job)
-                    if status is not None and not self._context.applied.holds(epoch, [job]):
+                    if status is not None and not self._context.applied.has_applied(epoch, [job]):
                         statuses[job] = replace(status, state="STOPPING")
         return statuses
 

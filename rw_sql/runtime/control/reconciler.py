@@ -178,7 +178,7 @@ class Reconciler:
                 continue
             is_quiet = self._is_quiet(spec)
             if slot.rest is not None:
-                if not is_quiet or not slot.rest.holds(self._context):
+                if not is_quiet or not slot.rest.is_current(self._context):
                     slot.rest, slot.quiet_since = None, None
             elif not is_quiet or slot.running is None:
                 slot.quiet_since = None

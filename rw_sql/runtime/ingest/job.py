@@ -99,7 +99,7 @@ class Ingest:
         ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not answer, nothing has
         been written.
         """
-        if prepared is not None and not prepared.holds(spec):
+        if prepared is not None and not prepared.is_current(spec):
             prepared.abandon()
             prepared = None
         prepared = prepared or WarmStart.of(context, spec, before.session if before is not None else None)

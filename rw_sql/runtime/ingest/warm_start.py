@@ -88,7 +88,7 @@ class WarmStart:
             at=time.monotonic(),
         )
 
-    def holds(self, spec: IngestSpec) -> bool:
+    def is_current(self, spec: IngestSpec) -> bool:
         """True if it is still valid: the catalog is unchanged, and the look is recent."""
         is_recent = time.monotonic() - self.at < _GOOD_SECONDS
         return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch

@@ -39,20 +39,20 @@ class Applied:
         with self._changed:
             return self._epoch, self._unsettled.intersection(jobs)
 
-    def holds(self, epoch: int, jobs: Collection[str] | None = None) -> bool:
+    def has_applied(self, epoch: int, jobs: Collection[str] | None = None) -> bool:
         """True if these jobs (None: all) match the epoch."""
         with self._changed:
-            return self._holds(epoch, jobs)
+            return self._has_applied(epoch, jobs)
 
     def wait(
         self, epoch: int, seconds: float, *, jobs: Collection[str] | None = None, is_over: Callable[[], bool]
     ) -> bool:
         """Waits until they match, or ``is_over`` returns true; that is checked at every change."""
         with self._changed:
-            self._changed.wait_for(lambda: self._holds(epoch, jobs) or is_over(), seconds)
-            return self._holds(epoch, jobs)
+            self._changed.wait_for(lambda: self._has_applied(epoch, jobs) or is_over(), seconds)
+            return self._has_applied(epoch, jobs)
 
-    def _holds(self, epoch: int, jobs: Collection[str] | None) -> bool:
+    def _has_applied(self, epoch: int, jobs: Collection[str] | None) -> bool:
         if self._epoch < epoch:
             return False
         return not self._unsettled if jobs is None else self._unsettled.isdisjoint(jobs)

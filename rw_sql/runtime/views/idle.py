@@ -55,7 +55,7 @@ class IdleView:
             return None
         return IdleView(spec=spec, run=running.run, versions=versions)
 
-    def holds(self, context: Context) -> bool:
+    def is_current(self, context: Context) -> bool:
         """True if nothing was committed to any input since."""
         return self.versions == _versions(context, self.spec)
 

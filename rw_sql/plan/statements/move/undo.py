@@ -85,16 +85,16 @@ class History:
 
     def undo_of(self, epoch: int) -> int | None:
         """The operation that currently undoes this one, or None."""
-        return next((undo for undo, target in self.undoes.items() if target == epoch and self.holds(undo)), None)
+        return next((undo for undo, target in self.undoes.items() if target == epoch and self.is_in_effect(undo)), None)
 
-    def holds(self, epoch: int) -> bool:
+    def is_in_effect(self, epoch: int) -> bool:
         """True if this operation is in effect."""
         return self.undo_of(epoch) is None
 
 
 def undo_statement(record: OperationRecord, history: History) -> str | None:
     """The statement that would undo an operation; None if it cannot be undone or is undone already."""
-    return f"{UNDO} {record.epoch}" if _why_never(record) is None and history.holds(record.epoch) else None
+    return f"{UNDO} {record.epoch}" if _why_never(record) is None and history.is_in_effect(record.epoch) else None
 
 
 def _why_never(record: OperationRecord) -> str | None:
@@ -200,7 +200,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         for found in records
         if found.epoch > record.epoch
         and found.kind != DISCOVERY
-        and history.holds(found.epoch)
+        and history.is_in_effect(found.epoch)
         # An undo of a later operation than this one has left no trace; one of an earlier operation has changed its
         # basis.
         and history.undoes.get(found.epoch, 0) <= record.epoch
