@@ -68,7 +68,7 @@ def test_a_large_keyed_batch_is_merged_by_spark(session: AttachedSession, monkey
 def test_a_view_of_a_paused_source_rests_and_goes_on_with_it(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "REST_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr(reconciler, "IDLE_AFTER_SECONDS", 0.2)
     create_topic(broker.bootstrap, topic_name, 1)
     produce_json(broker.bootstrap, topic_name, [{"id": number} for number in range(3)])
     session.run(

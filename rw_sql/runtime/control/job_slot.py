@@ -93,7 +93,7 @@ class JobSlot:
     restarts: int = 0
     reason: str | None = None
     last_error: str | None = None
-    rest: IdleView | None = None
+    idle: IdleView | None = None
     awaiting: JobSpec | None = None
     quiet_since: float | None = None
     passing_since: float | None = None
@@ -116,8 +116,8 @@ class JobSlot:
             return False
         if self.running is not None:
             return self.wanted != self.running.spec or self.running.failure() is not None
-        if self.rest is not None:
-            return self.wanted != self.rest.spec
+        if self.idle is not None:
+            return self.wanted != self.idle.spec
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
@@ -151,13 +151,13 @@ class JobSlot:
 
     def status(self, why_stopped: str | None) -> JobStatus:
         """The job's current status; ``why_stopped`` is the reason why a desired job does not run."""
-        running, rest = self.running, self.rest
+        running, idle = self.running, self.idle
         run = running.run if running is not None else None
         reason = why_stopped or self.reason or getattr(running, "notice", None)
         if self.wanted is None:
             state = "STOPPING" if running is not None or self.is_working else "STOPPED"
-        elif rest is not None and rest.spec == self.wanted:
-            state, run = "RUNNING", rest.run
+        elif idle is not None and idle.spec == self.wanted:
+            state, run = "RUNNING", idle.run
         elif running is not None and running.failure() is None:
             state = "RUNNING"
             if not running.is_unproven:  # Its first batch may be the one that fails, however long it takes.

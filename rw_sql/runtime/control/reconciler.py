@@ -33,7 +33,7 @@ from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
-from rw_sql.runtime.views.idle import REST_AFTER_SECONDS, IdleView
+from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS, IdleView
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Reconciler:
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
         # Stopped readers kept for a warm start, by job.
-        self._endings: dict[str, StoppedReader] = {}
+        self._stopped_readers: dict[str, StoppedReader] = {}
         self._beats = Beats()
         self._turn = threading.Lock()
         # Held while the desired spec of a job changes, and while a retry is scheduled.
@@ -110,8 +110,8 @@ class Reconciler:
             self._owed = withheld & wanted.keys()
             self._prepare(self._owed - self._rewinding.owed, wanted)
         now = time.monotonic()
-        self._let_rest(now)
-        self._let_go_of_readers(now)
+        self._suspend_idle(now)
+        self._drop_stopped_readers(now)
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
@@ -141,7 +141,7 @@ class Reconciler:
 
     def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:
         """Prepares warm starts of readers that wait for a rewind point, and discards those no longer desired."""
-        for job, ending in list(self._endings.items()):
+        for job, ending in list(self._stopped_readers.items()):
             spec = wanted.get(job)
             if spec is None and ending.prepared is not None:
                 run_in_background(ending.abandon, f"{job}-abandon")
@@ -170,31 +170,31 @@ class Reconciler:
                 with self._deciding:
                     slot.wanted = None
 
-    def _let_rest(self, now: float) -> None:
+    def _suspend_idle(self, now: float) -> None:
         """Suspends the queries of views without new input, and resumes views that may have some."""
         for slot in self._slots.values():
             spec = slot.wanted
             if slot.is_working or not isinstance(spec, ViewSpec):
                 continue
             is_quiet = self._is_quiet(spec)
-            if slot.rest is not None:
-                if not is_quiet or not slot.rest.is_current(self._context):
-                    slot.rest, slot.quiet_since = None, None
+            if slot.idle is not None:
+                if not is_quiet or not slot.idle.is_current(self._context):
+                    slot.idle, slot.quiet_since = None, None
             elif not is_quiet or slot.running is None:
                 slot.quiet_since = None
             elif slot.quiet_since is None:
                 slot.quiet_since = now
-            elif now - slot.quiet_since > REST_AFTER_SECONDS and slot.running.spec == spec:
+            elif now - slot.quiet_since > IDLE_AFTER_SECONDS and slot.running.spec == spec:
                 slot.quiet_since = now
-                slot.work = run_in_background(partial(self._rest, slot, spec), slot.job_id)
+                slot.work = run_in_background(partial(self._suspend, slot, spec), slot.job_id)
 
-    def _let_go_of_readers(self, now: float) -> None:
+    def _drop_stopped_readers(self, now: float) -> None:
         """Drops the stopped readers whose sources will probably not be moved."""
-        for job_id, ending in list(self._endings.items()):
-            if ending.query.done() and now - ending.since > REST_AFTER_SECONDS:
+        for job_id, ending in list(self._stopped_readers.items()):
+            if ending.query.done() and now - ending.since > IDLE_AFTER_SECONDS:
                 with self._deciding:
-                    if self._endings.get(job_id) is ending:
-                        del self._endings[job_id]
+                    if self._stopped_readers.get(job_id) is ending:
+                        del self._stopped_readers[job_id]
                         run_in_background(ending.close, f"{job_id}-close")
 
     def _is_quiet(self, spec: ViewSpec) -> bool:
@@ -204,20 +204,20 @@ class Reconciler:
         for given in spec.inputs:
             job = ingest_fragment(given.id) if given.kind == "source" else view_job(given.id)
             slot = self._slots.get(job)
-            if given.path or (slot is not None and (given.kind == "source" or slot.rest is None)):
+            if given.path or (slot is not None and (given.kind == "source" or slot.idle is None)):
                 return False
             if slot is None and given.kind != "source":
                 return False
         return True
 
-    def _rest(self, slot: JobSlot, spec: ViewSpec) -> None:
+    def _suspend(self, slot: JobSlot, spec: ViewSpec) -> None:
         """Stops a view's query if it has read everything; its job still counts as running."""
         try:
             running = slot.running
-            rest = IdleView.of(self._context, spec, running)
-            if rest is not None and running is not None:
+            idle = IdleView.of(self._context, spec, running)
+            if idle is not None and running is not None:
                 self._try(slot, running.stop)
-                slot.rest, slot.running = rest, None
+                slot.idle, slot.running = idle, None
         finally:
             self._changed.set()
 
@@ -230,8 +230,8 @@ class Reconciler:
             return slot.wanted is not None and is_retry
         if slot.running is not None:
             return slot.wanted == slot.running.spec
-        if slot.rest is not None:
-            return slot.wanted == slot.rest.spec
+        if slot.idle is not None:
+            return slot.wanted == slot.idle.spec
         return slot.wanted is None or slot.reason is not None
 
     def wait_changed(self, seconds: float) -> bool:
@@ -253,7 +253,7 @@ class Reconciler:
 
     def _replace(self, slot: JobSlot) -> None:
         running, wanted = slot.running, slot.wanted
-        slot.rest = None
+        slot.idle = None
         if running is not None:
             if isinstance(running, Ingest):
                 self._await_batch(slot, running)
@@ -276,7 +276,7 @@ class Reconciler:
         def start() -> None:
             before = prepared = None
             with self._deciding:
-                ending = self._endings.pop(slot.job_id, None)
+                ending = self._stopped_readers.pop(slot.job_id, None)
             if ending is not None:
                 wait([ending.query])  # Two queries cannot have the same name.
                 if ending.query.exception() is None:
@@ -301,7 +301,7 @@ class Reconciler:
         if end is not None:
             query = run_in_background(end, f"{slot.job_id}-end")
             reader = running if is_sound else None
-            self._endings[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
+            self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
         """Lets a reader finish its batch before it adopts discovered splits: a restart would repeat the batch, and if
@@ -407,8 +407,8 @@ class Reconciler:
             if slot.running is not None:
                 self._try(slot, slot.running.stop)
                 slot.running = None
-        wait([ending.query for ending in self._endings.values()])
-        wait([run_in_background(ending.close, f"{job_id}-close") for job_id, ending in self._endings.items()])
+        wait([ending.query for ending in self._stopped_readers.values()])
+        wait([run_in_background(ending.close, f"{job_id}-close") for job_id, ending in self._stopped_readers.items()])
         if not is_owner:
             return
         self._context.metastore.runtime.write_job_status(

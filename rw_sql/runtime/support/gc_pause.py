@@ -16,7 +16,7 @@ MOST_SECONDS = 5.0
 """If blocks of several threads overlap for this long, the collector runs when the next one begins or ends."""
 
 
-class _Rest:
+class _Pauses:
     """The number of threads that pause the collector, and since when; None while it runs, or if it was off before."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class _Rest:
         self.since: float | None = None
 
 
-_REST = _Rest()
+_PAUSES = _Pauses()
 
 
 @contextmanager
@@ -35,22 +35,22 @@ def gc_paused() -> Iterator[None]:
     A plan for thousands of splits creates so many lasting objects that the collector traverses the whole process
     without finding garbage: about a fifth of the time of an INJECT into 10,000 splits.
     """
-    with _REST.lock:
-        if _REST.wanted == 0 and gc.isenabled():
-            _REST.since = time.monotonic()
+    with _PAUSES.lock:
+        if _PAUSES.wanted == 0 and gc.isenabled():
+            _PAUSES.since = time.monotonic()
             gc.disable()
-        _REST.wanted += 1
+        _PAUSES.wanted += 1
         _end_long_rest()
     try:
         yield
     finally:
-        with _REST.lock:
-            _REST.wanted -= 1
+        with _PAUSES.lock:
+            _PAUSES.wanted -= 1
             _end_long_rest()
 
 
 def _end_long_rest() -> None:
-    since = _REST.since
-    if since is not None and (_REST.wanted == 0 or time.monotonic() - since > MOST_SECONDS):
-        _REST.since = None
+    since = _PAUSES.since
+    if since is not None and (_PAUSES.wanted == 0 or time.monotonic() - since > MOST_SECONDS):
+        _PAUSES.since = None
         gc.enable()

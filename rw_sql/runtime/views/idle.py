@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.jobs.job import Job
 
-REST_AFTER_SECONDS = 60.0
+IDLE_AFTER_SECONDS = 60.0
 """The seconds without new input after which a view's query is suspended. Moving a source takes less, and must not
 wait."""
 
