@@ -85,7 +85,7 @@ class Metastore:
 
     def __init__(self, directory: str, catalog: Catalog) -> None:
         self.directory = directory
-        self.runtime = JobStore(directory)
+        self.jobs = JobStore(directory)
         """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
         """Called with the fault point's name between the steps of a commit; tests stop the process there."""
@@ -254,7 +254,7 @@ class Metastore:
         """Blocks until all commits and job facts of this object are in the tables: at most a hundredth of a second,
         usually none."""
         self._projecting_later.settle()
-        with self.runtime.saying:
+        with self.jobs.saying:
             pass
 
     def _record_pending(self) -> None:

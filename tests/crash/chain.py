@@ -120,7 +120,7 @@ class Chain:
         """One process up to its kill; asserts that it came by SIGKILL, there, to what was to be killed."""
         life = self.live(kill)
         assert life.died_at == kill.point.partition("@")[0], self.story(f"{kill}: not reached, status {life.status}")
-        lease = Metastore.open(str(self.warehouse)).runtime.lease()
+        lease = Metastore.open(str(self.warehouse)).jobs.lease()
         assert lease is not None, self.story(f"{kill}: nobody ever owned the warehouse")
         if kill.kills == "jvm":
             assert life.noticed["jvm_status"] == -signal.SIGKILL, self.story(f"{kill}: {life.noticed}")

@@ -192,12 +192,12 @@ def test_serve_ends_with_its_spark(tmp_path: Path) -> None:
     server = Server(warehouse, tmp_path)
     try:
         wait_until(server.is_serving, "the server serves")
-        lease = Metastore.open(warehouse).runtime.lease()
+        lease = Metastore.open(warehouse).jobs.lease()
         assert lease is not None
         os.kill(lease.jvm_pid, signal.SIGKILL)
         assert server.process.wait(LAST_RESORT_SECONDS) == 1
         assert "Spark has ended: this process cannot run the jobs any more" in server.said()
-        assert (now := Metastore.open(warehouse).runtime.lease()) is not None
+        assert (now := Metastore.open(warehouse).jobs.lease()) is not None
         assert now.is_released
     finally:
         server.close()

@@ -96,13 +96,13 @@ def leave_histories(context: Context, spec: ViewSpec) -> None:
     for given in spec.inputs:
         if given.history:
             context.warehouse.remove(history_path(context, spec, given))
-    known = context.metastore.runtime.backfills().get(spec.job)
+    known = context.metastore.jobs.backfills().get(spec.job)
     if known is not None and known.generation == spec.generation and known.is_over:
         return
     # Also for a rebuilt view: the rebuild's progress is recorded under the rebuild's job.
     of_all = sum(History.from_text(given.history).offsets for given in spec.inputs if given.history)
     now = now_ms()
-    context.metastore.runtime.write_backfill(
+    context.metastore.jobs.write_backfill(
         BackfillProgress(
             job=spec.job,
             object_id=spec.view_id,
@@ -152,7 +152,7 @@ class Backfill:
         if (phase, done) == (self.told_phase, self.told_done):
             return
         self.told_phase, self.told_done, self.told_ms = phase, done, now
-        facts = self.context.metastore.runtime
+        facts = self.context.metastore.jobs
         known = facts.backfills().get(self.spec.job)
         is_same = known is not None and known.generation == self.spec.generation
         facts.write_backfill(

@@ -400,14 +400,14 @@ class Executor:
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
     def _is_applied(self, epoch: int) -> bool:
-        lease = self._context.metastore.runtime.lease()
+        lease = self._context.metastore.jobs.lease()
         return lease is not None and lease.applied_epoch >= epoch
 
     def _stalls(self, plan: Plan) -> list[ResultRow]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
         if not wanted:
             return []  # Reading the statuses waits for pending writes.
-        statuses = self._context.metastore.runtime.job_statuses()
+        statuses = self._context.metastore.jobs.job_statuses()
         return [
             ResultRow(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
             for job in sorted(wanted)

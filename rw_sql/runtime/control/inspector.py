@@ -156,7 +156,7 @@ class Inspector:
                 records = context.metastore.operations(
                     is_unsafe=request.is_unsafe, object_name=request.object_name, since=request.since
                 )
-                lease = context.metastore.runtime.lease()
+                lease = context.metastore.jobs.lease()
                 return completed(records, lease.applied_epoch if lease is not None else -1)
             case ReadMetrics():
                 return metrics_of(context).samples()
@@ -248,7 +248,7 @@ class Inspector:
         still run, whatever was reported before.
         """
         statuses = present_statuses(self._context)
-        lease = self._context.metastore.runtime.lease()
+        lease = self._context.metastore.jobs.lease()
         if lease is None or not self._context.has_owner(lease):
             return statuses
         if self._real is not None:

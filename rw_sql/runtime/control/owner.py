@@ -152,7 +152,7 @@ class Owner:
         self._heart.join()
 
     def _try_take(self) -> None:
-        runtime = self._context.metastore.runtime
+        runtime = self._context.metastore.jobs
         jvm_pid = self._context.sessions.jvm_pid
         is_local = self._context.warehouse.is_local
         self._note_downtime()
@@ -175,13 +175,13 @@ class Owner:
     def _disown_statuses(self) -> None:
         """Discards the statuses that a killed owner reported: FLUSH would skip jobs that were STALLED then."""
         metastore = self._context.metastore
-        stale = as_taken_over(metastore.runtime.job_statuses().values(), metastore.snapshot(), now_ms())
+        stale = as_taken_over(metastore.jobs.job_statuses().values(), metastore.snapshot(), now_ms())
         if stale:
-            metastore.runtime.write_job_status(stale)
+            metastore.jobs.write_job_status(stale)
 
     def _note_downtime(self) -> None:
         """Must run before the lease is taken: the new lease does not contain the time of the old one."""
-        last, at, is_local = self._context.metastore.runtime.lease(), now_ms(), self._context.warehouse.is_local
+        last, at, is_local = self._context.metastore.jobs.lease(), now_ms(), self._context.warehouse.is_local
         if is_held(last, is_local=is_local, now_ms=at):
             return
         try:
@@ -193,7 +193,7 @@ class Owner:
         """Logs once that the jobs wait for a process that someone has to end."""
         if self._has_warned:
             return
-        lease = self._context.metastore.runtime.lease()
+        lease = self._context.metastore.jobs.lease()
         is_local = self._context.warehouse.is_local
         if lease is not None and is_orphaned(lease, is_local=is_local, now_ms=now_ms()):
             self._has_warned = True
@@ -304,7 +304,7 @@ class Owner:
             if self._lease is None:
                 return False
             lease = renewed(self._lease, max(epoch, self._lease.applied_epoch))
-            if self._context.metastore.runtime.renew_lease(lease):
+            if self._context.metastore.jobs.renew_lease(lease):
                 last, self._lease = self._lease, lease
                 note_downtime(self._context.warehouse, last, lease.heartbeat_ms)
                 return True
@@ -335,7 +335,7 @@ class Owner:
             with self._lease_lock:
                 lease, self._lease = self._lease, None
                 if lease is not None:
-                    self._context.metastore.runtime.release_lease(lease)
+                    self._context.metastore.jobs.release_lease(lease)
         except (SqlError, OSError, DeltaError) as error:
             logger.warning("the lease could not be released; it ends with this process: %s", error)
         finally:

@@ -51,7 +51,7 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool) -> boo
 def quiesced_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[QuiesceLock, ...]]:
     """The jobs that locks keep stopped now."""
     found: dict[str, tuple[QuiesceLock, ...]] = {}
-    for lock in context.metastore.runtime.quiesce_locks():
+    for lock in context.metastore.jobs.quiesce_locks():
         if is_in_force(lock, snapshot, is_local=context.warehouse.is_local):
             source = snapshot.get(lock.source_id)
             for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
@@ -90,7 +90,7 @@ def lock_sources(
     if not locks:
         return ()
     fault("block.before_hold")
-    facts = context.metastore.runtime
+    facts = context.metastore.jobs
     facts.add_locks(locks)
     fault("block.holding")
     limit = StallTimeout(seconds)
@@ -129,12 +129,12 @@ def lock_sources(
 def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
     """Releases the locks and lets the readers continue."""
     if locks:
-        context.metastore.runtime.release_locks(locks)
+        context.metastore.jobs.release_locks(locks)
         wake()
 
 
 def _has_stopped(context: Context, name: str) -> bool:
-    facts = context.metastore.runtime
+    facts = context.metastore.jobs
     if all(lock.is_taken for lock in facts.quiesce_locks() if lock.hold == name):
         return True
     return not context.has_owner()

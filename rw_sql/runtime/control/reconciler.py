@@ -119,7 +119,7 @@ class Reconciler:
         unsettled = frozenset(job_id for job_id, slot in self._slots.items() if not self._is_settled(slot))
         unsettled |= self._owed | self._rewinding.owed
         # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
-        with self._context.metastore.runtime.saying:
+        with self._context.metastore.jobs.saying:
             fresh = self._report()
             fresh += self._renewed(now, {status.job for status in fresh})
             self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
@@ -127,7 +127,7 @@ class Reconciler:
                 self.applied_epoch = self._wanted_epoch
             self._context.applied.tell(self.acted_epoch, self.unsettled)
             if fresh:
-                self._context.metastore.runtime.write_job_status(fresh)
+                self._context.metastore.jobs.write_job_status(fresh)
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.is_over]:
             told = self._reported.get(job_id)
             if told is not None and told.state == "STOPPED":
@@ -137,16 +137,16 @@ class Reconciler:
         all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
         stopped = [lock for lock in all_locks if lock not in waiting and not lock.is_taken]
         if stopped:
-            self._context.metastore.runtime.acknowledge_locks(stopped)
+            self._context.metastore.jobs.acknowledge_locks(stopped)
 
     def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:
         """Prepares warm starts of readers that wait for a rewind point, and discards those no longer desired."""
-        for job, ending in list(self._stopped_readers.items()):
+        for job, stopped in list(self._stopped_readers.items()):
             spec = wanted.get(job)
-            if spec is None and ending.prepared is not None:
-                run_in_background(ending.abandon, f"{job}-abandon")
+            if spec is None and stopped.prepared is not None:
+                run_in_background(stopped.abandon, f"{job}-abandon")
             elif job in jobs and isinstance(spec, IngestSpec):
-                ending.prepare(self._context, spec)
+                stopped.prepare(self._context, spec)
 
     def _busy(self) -> dict[str, JobSpec | None]:
         """The jobs that are running or changing, each with its running spec."""
@@ -190,12 +190,12 @@ class Reconciler:
 
     def _drop_stopped_readers(self, now: float) -> None:
         """Drops the stopped readers whose sources will probably not be moved."""
-        for job_id, ending in list(self._stopped_readers.items()):
-            if ending.query.done() and now - ending.since > IDLE_AFTER_SECONDS:
+        for job_id, stopped in list(self._stopped_readers.items()):
+            if stopped.query.done() and now - stopped.since > IDLE_AFTER_SECONDS:
                 with self._deciding:
-                    if self._stopped_readers.get(job_id) is ending:
+                    if self._stopped_readers.get(job_id) is stopped:
                         del self._stopped_readers[job_id]
-                        run_in_background(ending.close, f"{job_id}-close")
+                        run_in_background(stopped.close, f"{job_id}-close")
 
     def _is_quiet(self, spec: ViewSpec) -> bool:
         """True if none of a view's inputs is being written: no source is read, and its tables and views are idle."""
@@ -276,12 +276,12 @@ class Reconciler:
         def start() -> None:
             before = prepared = None
             with self._deciding:
-                ending = self._stopped_readers.pop(slot.job_id, None)
-            if ending is not None:
-                wait([ending.query])  # Two queries cannot have the same name.
-                if ending.query.exception() is None:
-                    before, prepared = ending.reader, ending.take_prepared()
-                ending.abandon()
+                stopped = self._stopped_readers.pop(slot.job_id, None)
+            if stopped is not None:
+                wait([stopped.query])  # Two queries cannot have the same name.
+                if stopped.query.exception() is None:
+                    before, prepared = stopped.reader, stopped.take_prepared()
+                stopped.abandon()
             slot.started_at = time.monotonic()
             slot.running = _start(self._context, spec, before, prepared)
             slot.reason = None
@@ -369,7 +369,7 @@ class Reconciler:
                 fresh.append(replace(status, updated_ms=at))
                 log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
                 self._reported[slot.job_id] = status
-        facts = self._context.metastore.runtime
+        facts = self._context.metastore.jobs
         if not self._has_reported:
             # The statuses that the last owner reported for other jobs are no longer valid: it may have been killed.
             for job_id, told in facts.job_statuses().items():
@@ -407,11 +407,11 @@ class Reconciler:
             if slot.running is not None:
                 self._try(slot, slot.running.stop)
                 slot.running = None
-        wait([ending.query for ending in self._stopped_readers.values()])
-        wait([run_in_background(ending.close, f"{job_id}-close") for job_id, ending in self._stopped_readers.items()])
+        wait([stopped.query for stopped in self._stopped_readers.values()])
+        wait([run_in_background(stopped.close, f"{job_id}-close") for job_id, stopped in self._stopped_readers.items()])
         if not is_owner:
             return
-        self._context.metastore.runtime.write_job_status(
+        self._context.metastore.jobs.write_job_status(
             [
                 JobStatus(job=slot.job_id, object_id=slot.object_id, state="STOPPED", updated_ms=now_ms())
                 for slot in self._slots.values()

@@ -116,7 +116,7 @@ class Ingest:
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
         require_shared(context.warehouse, context.sessions.spark)
         fault("ingest.before_claim")
-        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
         context.ensure_log(source)
         path, schema, statistics = context.log_path(source), log_schema(statement).json(), log_statistics(statement)

@@ -56,7 +56,7 @@ class Context:
         """
         if self.owning.is_set():
             return True
-        return is_owned(lease if lease is not None else self.metastore.runtime.lease(), now_ms=now_ms())
+        return is_owned(lease if lease is not None else self.metastore.jobs.lease(), now_ms=now_ms())
 
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()

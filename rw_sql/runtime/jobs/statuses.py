@@ -19,7 +19,7 @@ STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
     """The status of each job by its name. Without an owner no job runs, whatever was reported last."""
-    facts = context.metastore.runtime
+    facts = context.metastore.jobs
     statuses = dict(facts.job_statuses())
     if context.has_owner(facts.lease()):
         return statuses
@@ -55,7 +55,7 @@ def run_mark(status: JobStatus | None) -> object:
 
 def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
     """The owner's progress with these jobs (none given: all): marks and signs of life for a StallTimeout."""
-    facts = context.metastore.runtime
+    facts = context.metastore.jobs
     lease, statuses = facts.lease(), facts.job_statuses()
     marks: dict[str, object] = {job: run_mark(statuses.get(job)) for job in jobs or statuses}
     if lease is None:

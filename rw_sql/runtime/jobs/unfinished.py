@@ -22,7 +22,7 @@ def unfinished_backfills(metastore: Metastore, snapshot: Snapshot) -> dict[str, 
     refreshes = [record for record in snapshot.all("refresh") if record.status != IDLE]
     if not views and not refreshes:
         return {}
-    told = metastore.runtime.backfills()
+    told = metastore.jobs.backfills()
     found = {_job(record): _of_refresh(record, told.get(_job(record))) for record in refreshes}
     for view in views:
         job = view_job(view.id)

@@ -381,7 +381,7 @@ class _Reading:
 
     def marks(self) -> dict[str, object]:
         """Batches planned and committed, versions of its table, progress of its backfill, and the status of its job."""
-        warehouse, facts = self.context.warehouse, self.context.metastore.runtime
+        warehouse, facts = self.context.warehouse, self.context.metastore.jobs
         progress = facts.backfills().get(self.job)
         mark = (
             committed_versions(warehouse, self.checkpoint),

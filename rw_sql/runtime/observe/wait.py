@@ -50,7 +50,7 @@ def wait_until_made(
     changed = threading.Event()
     limit = StallTimeout(seconds)
     # Commits and jobs of this process notify at once; those of other processes are polled.
-    with context.metastore.telling(changed), context.metastore.runtime.telling(changed):
+    with context.metastore.telling(changed), context.metastore.jobs.telling(changed):
         while True:
             changed.clear()
             look = _look(context, jobs, limit, tell)
@@ -86,8 +86,8 @@ def _look(
     snapshot = context.metastore.snapshot()
     unfinished = unfinished_backfills(context.metastore, snapshot)
     left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
-    statuses = context.metastore.runtime.job_statuses()
-    lease = context.metastore.runtime.lease()
+    statuses = context.metastore.jobs.job_statuses()
+    lease = context.metastore.jobs.lease()
     is_owned = context.has_owner(lease)
     marks: dict[str, object] = {p.job: (p.phase, p.done, run_mark(statuses.get(p.job))) for p in left}
     groups = rebuild_groups(snapshot)

@@ -21,7 +21,7 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)
     stands = read_positions(context.warehouse, context.metastore, snapshot, source)
-    noted = context.metastore.runtime.noted_positions(fragment)
+    noted = context.metastore.jobs.noted_positions(fragment)
     stored = snapshot.states(fragment)
     texts = {split: kind.encode_state(state) for split, state in stands.states.items()}
     # Only the positions that changed, of up to 100,000. The row for no split says up to which version the others are
@@ -30,7 +30,7 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     mark = noted.get(ALL_SPLITS)
     is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, stands.log_version)
     if moved or (texts and is_behind):
-        context.metastore.runtime.note_positions(
+        context.metastore.jobs.note_positions(
             [
                 NotedPosition(
                     fragment=fragment, split=split, state=text, epoch=epoch, run=run, log_version=stands.log_version

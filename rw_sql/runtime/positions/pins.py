@@ -14,7 +14,7 @@ def least_needed_version(context: Context, object_id: int) -> int | None:
     Upkeep keeps that version readable: its files, and the commits from it on.
     """
     needed = []
-    for point in context.metastore.runtime.rewind_points():
+    for point in context.metastore.jobs.rewind_points():
         if point.reason is not None:
             continue
         if point.source_id == object_id:

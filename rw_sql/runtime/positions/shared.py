@@ -46,7 +46,7 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
     stored = snapshot.states(fragment)
-    noted = metastore.runtime.noted_positions(fragment)
+    noted = metastore.jobs.noted_positions(fragment)
     mark = noted.get(ALL_SPLITS)
     states: dict[str, SplitState] = {}
     began: dict[str, int] = {}
@@ -90,7 +90,7 @@ def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: Sour
     That is the run of the newest commit, which fenced all earlier ones, or one claimed after it. A run that the same
     process replaced by another has ended.
     """
-    runs = metastore.runtime.runs(ingest_fragment(source.id))
+    runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
         return None
     table = warehouse.data(source.id, source.generation)

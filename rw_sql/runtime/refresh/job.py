@@ -92,7 +92,7 @@ class RefreshJob:
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
             raise StalledError("the catalog has changed")
         fault("refresh.before_claim")
-        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         output = JobOutput.open(
             context.warehouse,
             context.warehouse.data(spec.table_id, spec.generation),
@@ -162,7 +162,7 @@ class RefreshJob:
         fault("refresh.after_recovery")
 
     def _was_begun(self, record: RefreshRecord) -> bool:
-        known = self.context.metastore.runtime.chunks_of(self.spec.table_id)
+        known = self.context.metastore.jobs.chunks_of(self.spec.table_id)
         return any(chunk.refresh == record.refresh for chunk in known)
 
     def _work(self) -> None:
@@ -303,7 +303,7 @@ class RefreshJob:
         fault("refresh.idle")
 
     def _merged(self, record: RefreshRecord) -> list[RefreshChunk]:
-        known = self.context.metastore.runtime.chunks_of(self.spec.table_id)
+        known = self.context.metastore.jobs.chunks_of(self.spec.table_id)
         return [chunk for chunk in known if chunk.refresh == record.refresh and chunk.chunk != _LOADED]
 
     def _commit(self, plan: Callable[[Snapshot], Operation | None]) -> bool:
@@ -320,7 +320,7 @@ class RefreshJob:
             return True
 
     def _note(self, record: RefreshRecord, chunk: int, position: str | None, rows: int, *, is_done: bool) -> None:
-        self.context.metastore.runtime.note_chunks(
+        self.context.metastore.jobs.note_chunks(
             [
                 RefreshChunk(
                     table_id=self.spec.table_id,
@@ -338,7 +338,7 @@ class RefreshJob:
 
     def _report(self, phase: str, done: int, of_all: int) -> None:
         """Reports the progress of the refresh."""
-        facts = self.context.metastore.runtime
+        facts = self.context.metastore.jobs
         known = facts.backfills().get(self.spec.job)
         now = now_ms()
         goes_on = known is not None and not known.is_over

@@ -25,7 +25,7 @@ GONE = "is not there any more in the version that it had then"
 def answer_rewind(context: Context, snapshot: Snapshot, request: RewindRequest) -> object:
     """The answer to one request."""
     if isinstance(request, ReadRewindPoints):
-        return context.metastore.runtime.rewind_points(request.source_id)
+        return context.metastore.jobs.rewind_points(request.source_id)
     return _look(context, snapshot, request.point)
 
 

@@ -88,7 +88,7 @@ def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) ->
 
     No reader has started since, and no point, or reason for its absence, is stored.
     """
-    facts = context.metastore.runtime
+    facts = context.metastore.jobs
     last = facts.last_runs().get(ingest_fragment(source.id))
     # If nothing was ever read, there are no rows to revert.
     if last is None or last.epoch >= newest_change(snapshot, source):
@@ -142,7 +142,7 @@ def make_points(
                 continue
             made = tuple(_point(source, record, reason=error.reason) for record in records)
         fault("rewind_point.before_note")
-        context.metastore.runtime.write_rewind_points(made)
+        context.metastore.jobs.write_rewind_points(made)
         fault("rewind_point.after_note")
         on_noted()
         prune_points(context, context.metastore.snapshot(), source.id)
@@ -151,7 +151,7 @@ def make_points(
 
 def _reached(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[object, ...]:
     """The progress of a source's dependents, direct and indirect."""
-    statuses, warehouse = context.metastore.runtime.job_statuses(), context.warehouse
+    statuses, warehouse = context.metastore.jobs.job_statuses(), context.warehouse
     found: list[object] = []
     for reader in snapshot.dependents_of(source.id):
         if isinstance(reader, SinkRecord):
@@ -224,7 +224,7 @@ def _same(
     context: Context, source: SourceRecord, log_version: int, dependents: tuple[PointDependent, ...]
 ) -> str | None:
     """The copies of an earlier point, if nothing has changed since."""
-    for point in context.metastore.runtime.rewind_points(source.id):
+    for point in context.metastore.jobs.rewind_points(source.id):
         if point.reason is None and (point.log_version, point.dependents) == (log_version, dependents):
             return point.folder
     return None
@@ -297,7 +297,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
     reader = stand.record
     told = f"{reader.kind.replace('_', ' ')} {reader.name}"
     is_paused = isinstance(reader, SinkRecord) and reader.is_paused
-    status = context.metastore.runtime.job_statuses().get(stand.folder)
+    status = context.metastore.jobs.job_statuses().get(stand.folder)
     is_final = is_paused or (status is not None and status.state == "STALLED")
     starts = reader.starts if isinstance(reader, SinkRecord) else ()
     if isinstance(reader, MaterializedViewRecord) and direct_inputs(snapshot, reader):
@@ -415,7 +415,7 @@ def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
 
     Keeps what an unfinished REWIND needs.
     """
-    facts = context.metastore.runtime
+    facts = context.metastore.jobs
     done = facts.rewound()
     pending = {r.operation for r in snapshot.all("rewind") if r.source_id == source_id and r.epoch not in done}
     points = facts.rewind_points(source_id)

@@ -58,7 +58,7 @@ def rewind_jobs(snapshot: Snapshot, rewind: RewindRecord) -> tuple[str, ...]:
 def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> None:
     """Carries out a REWIND, or the rest of it, and records that it is done. Raises CannotRewindError."""
     source = snapshot.get(rewind.source_id)
-    points = context.metastore.runtime.rewind_points(rewind.source_id)
+    points = context.metastore.jobs.rewind_points(rewind.source_id)
     point = next((found for found in points if found.operation == rewind.operation and found.reason is None), None)
     if not isinstance(source, SourceRecord) or point is None:
         raise CannotRewindError(f"there is no rewind point for operation {rewind.operation} any more")
@@ -94,7 +94,7 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
         fault("rewind.after_checkpoint")
     note_positions(context, source, run=_run(context, source), epoch=rewind.epoch)
     fault("rewind.before_note")
-    context.metastore.runtime.note_rewound(rewind.epoch, source.id)
+    context.metastore.jobs.note_rewound(rewind.epoch, source.id)
     fault("rewind.after_note")
 
 
@@ -103,7 +103,7 @@ def _note(back: dict[str, int], table: str, version: int) -> None:
 
 
 def _run(context: Context, source: SourceRecord) -> int:
-    last = context.metastore.runtime.last_runs().get(ingest_fragment(source.id))
+    last = context.metastore.jobs.last_runs().get(ingest_fragment(source.id))
     return last.run if last is not None else 0
 
 
@@ -123,7 +123,7 @@ def _restore(
     at = restored_for(context.warehouse, table, rewind, version)
     if at is not None:
         return at
-    run = context.metastore.runtime.claim_run(job, snapshot.epoch, context.owner)
+    run = context.metastore.jobs.claim_run(job, snapshot.epoch, context.owner)
     # Its fence is a commit, so that there is a version to restore from, and it stops earlier runs.
     output = JobOutput.reopen(context.warehouse, table, job=job, run=run.run, epoch=run.epoch, generation=generation)
     fault("rewind.fenced")

@@ -78,7 +78,7 @@ class Rewinding:
         """
         found: set[str] = set()
         owed: set[str] = set()
-        done = self._context.metastore.runtime.rewound()
+        done = self._context.metastore.jobs.rewound()
         pending = [rewind for rewind in snapshot.all("rewind") if rewind.epoch not in done]
         waiting = self._points(snapshot)
         for source, records in waiting:
@@ -114,7 +114,7 @@ class Rewinding:
 
     def _points(self, snapshot: Snapshot) -> tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...]:
         """The sources with operations that need a point. Recomputed only after a change."""
-        facts = self._context.metastore.runtime
+        facts = self._context.metastore.jobs
         stamp = (snapshot, *facts.rewind_stamp())
         if len(stamp) == len(self._stamp) and all(a is b for a, b in zip(stamp, self._stamp, strict=True)):
             return self._found
@@ -163,11 +163,11 @@ class Rewinding:
     def _tell(self, rewind: RewindRecord, jobs: tuple[str, ...], problem: str) -> None:
         """Logs why jobs wait if a REWIND cannot be carried out."""
         reason = f"REWIND TO OPERATION {rewind.operation}: {problem}"
-        statuses = self._context.metastore.runtime.job_statuses()
+        statuses = self._context.metastore.jobs.job_statuses()
         fresh = [
             JobStatus(job=job, object_id=job_object(job), state="STALLED", reason=reason, updated_ms=now_ms())
             for job in jobs
             if (known := statuses.get(job)) is None or known.reason != reason
         ]
         if fresh:
-            self._context.metastore.runtime.write_job_status(fresh)
+            self._context.metastore.jobs.write_job_status(fresh)

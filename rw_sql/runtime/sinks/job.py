@@ -115,7 +115,7 @@ class Sink:
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
         fault("sink.before_claim")
-        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("sink.after_claim")
         progress = JobOutput.open(
             context.warehouse,

@@ -30,12 +30,10 @@ def sweep(context: Context, applied_epoch: int) -> None:
             warehouse.remove(f"{warehouse.uri}/checkpoints/{name}")
     _sweep_generations(context, snapshot)
     gone = [
-        job
-        for job, status in context.metastore.runtime.job_statuses().items()
-        if snapshot.get(status.object_id) is None
+        job for job, status in context.metastore.jobs.job_statuses().items() if snapshot.get(status.object_id) is None
     ]
     if gone:
-        context.metastore.runtime.drop_jobs(gone)
+        context.metastore.jobs.drop_jobs(gone)
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
@@ -45,7 +43,7 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     """
     warehouse = context.warehouse
     making = {(rebuild.view_id, rebuild.generation) for rebuild in snapshot.all("rebuild")}
-    points = context.metastore.runtime.rewind_points()
+    points = context.metastore.jobs.rewind_points()
     making |= {(found.id, found.generation) for point in points for found in point.dependents}
     records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]
     for record in records:

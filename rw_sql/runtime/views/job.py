@@ -154,7 +154,7 @@ class View:
         if not was_live:
             require_history(context, spec, is_direct=goes_direct)
         fault("view.before_claim")
-        run = context.metastore.runtime.claim_run(spec.writer, snapshot.epoch, context.owner)
+        run = context.metastore.jobs.claim_run(spec.writer, snapshot.epoch, context.owner)
         fault("view.after_claim")
         output = _open_output(context, spec, run, HISTORY_GENERATION if goes_direct else spec.generation)
         job = View(
@@ -203,7 +203,7 @@ class View:
     def _start_anew(self, tables: Mapping[int, str]) -> None:
         """Starts the query as a new run: its batches count from 0, and this run has written no batch."""
         snapshot = self.context.metastore.snapshot()
-        run = self.context.metastore.runtime.claim_run(self.spec.writer, snapshot.epoch, self.context.owner)
+        run = self.context.metastore.jobs.claim_run(self.spec.writer, snapshot.epoch, self.context.owner)
         with self._turn():
             self.output = self.upkeep.output = _open_output(self.context, self.spec, run, self.spec.generation)
             self.run, self.done = run.run, self.output.done

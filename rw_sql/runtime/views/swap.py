@@ -46,7 +46,7 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True
-    status = context.metastore.runtime.job_statuses().get(rebuild_job(rebuild))
+    status = context.metastore.jobs.job_statuses().get(rebuild_job(rebuild))
     if status is None or status.state != "RUNNING":
         return False
     warehouse, then = context.warehouse, rebuilt(snapshot)

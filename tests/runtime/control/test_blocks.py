@@ -104,7 +104,7 @@ class Session:
             expires_ms=at + 60_000,
             applied_epoch=0,
         )
-        assert self.metastore.runtime.take_lease(lease, None)
+        assert self.metastore.jobs.take_lease(lease, None)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_reader_that_does_not_stop_holds_the_commit_up_no_longer_than_the_time
     error = session.refused("COMMIT")
     assert error.code == "RW305"
     assert "did not stop within 0.2 s" in error.message
-    assert session.metastore.runtime.quiesce_locks() == ()
+    assert session.metastore.jobs.quiesce_locks() == ()
 
 
 def test_a_hold_ends_with_the_next_commit_and_with_its_process(session: Session) -> None:
@@ -305,8 +305,8 @@ def test_an_applied_operation_has_an_outcome_though_its_process_was_killed_at_on
     (killed,) = session.sql("SHOW UNSAFE OPERATIONS")
     assert killed[7] == "committed, not yet applied"
     session.pretend_to_own()
-    lease = session.metastore.runtime.lease()
+    lease = session.metastore.jobs.lease()
     assert lease is not None
-    assert session.metastore.runtime.renew_lease(replace(lease, applied_epoch=session.epoch))
+    assert session.metastore.jobs.renew_lease(replace(lease, applied_epoch=session.epoch))
     (killed,) = session.sql("SHOW UNSAFE OPERATIONS")
     assert killed[7] == "applied"

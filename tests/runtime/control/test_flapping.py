@@ -71,7 +71,7 @@ def test_a_job_that_fails_in_a_loop_says_so_while_it_runs(jobs: Jobs) -> None:
     assert told.reason.endswith("; last failure: row 9 cannot be read")
     assert view_state(jobs.metastore.snapshot(), view, told) == ("STALLED", told.reason)
     assert Patience().is_over(told, told.updated_ms + 6_000)
-    assert try_take(jobs.metastore.runtime, "a test", 1, is_local=True) is not None
+    assert try_take(jobs.metastore.jobs, "a test", 1, is_local=True) is not None
     figures = {sample.name: sample.value for sample in Metrics(jobs.context).samples()}
     assert (figures["rw_sql_job_running"], figures["rw_sql_job_flapping"]) == (0, 1)
     assert figures["rw_sql_job_restarts_total"] == 13

@@ -119,7 +119,7 @@ def test_a_stall_found_outside_does_not_reach_what_a_statement_wants_meanwhile(j
 
 def test_what_passes_soon_is_not_written_down(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    facts, write = jobs.metastore.runtime, jobs.metastore.runtime.write_job_status
+    facts, write = jobs.metastore.jobs, jobs.metastore.jobs.write_job_status
 
     def told(statuses: Sequence[JobStatus]) -> None:
         said.extend(f"{status.state} {status.run}" for status in statuses)

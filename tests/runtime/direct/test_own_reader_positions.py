@@ -199,7 +199,7 @@ def test_a_block_holds_the_jobs_of_all_readers(own: Own) -> None:
         process_start="",
         expires_ms=now_ms() + 60_000,
     )
-    own.metastore.runtime.add_locks([hold])
+    own.metastore.jobs.add_locks([hold])
     assert quiesced_jobs(own.context, snapshot) == {"mv-2": (hold,)}
 
 
@@ -225,7 +225,7 @@ def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
     jobs.reach(lambda: len(jobs.jobs) == 2, "both views run")
     assert jobs.reconciler.wants_discovery() == [1]
     jobs.jobs["mv-3"].may_stop.clear()
-    facts = jobs.metastore.runtime
+    facts = jobs.metastore.jobs
     hold = QuiesceLock(
         hold="h",
         source_id=1,

@@ -70,7 +70,7 @@ def test_flush_gives_up_when_nothing_moves_and_says_what_is_missing(tmp_path: Pa
     session = flushing(tmp_path, "200ms")
     (source,) = session.metastore.snapshot().all("source")
     running = JobStatus(job=f"ingest-{source.id}", object_id=source.id, state="RUNNING", run=1, updated_ms=1)
-    session.metastore.runtime.write_job_status([running])
+    session.metastore.jobs.write_job_status([running])
     error = session.refused("FLUSH")
     assert (error.code, error.message) == (
         "RW406",
@@ -87,7 +87,7 @@ def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> Non
     def get_on() -> None:
         for beat in range(beats):
             status = JobStatus(job=f"ingest-{source.id}", object_id=source.id, state="RUNNING", run=1, updated_ms=beat)
-            session.metastore.runtime.write_job_status([status])
+            session.metastore.jobs.write_job_status([status])
             stop.wait(0.5)
 
     work = threading.Thread(target=get_on, daemon=True)

@@ -106,11 +106,11 @@ class Made:
         )
         operation = Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=view),))
         self.metastore.commit(operation, based_on=self.metastore.snapshot())
-        assert try_take(self.metastore.runtime, "this one", 1, is_local=True) is not None
+        assert try_take(self.metastore.jobs, "this one", 1, is_local=True) is not None
         self.say(0)
 
     def say(self, done: int, *, is_over: bool = False) -> None:
-        self.metastore.runtime.write_backfill(
+        self.metastore.jobs.write_backfill(
             BackfillProgress(
                 job="mv-2",
                 object_id=2,
