@@ -203,7 +203,7 @@ class HistoryPlan:
     from_upstream: tuple[BackfillChunk, ...] = ()
 
 
-def same_life(
+def same_incarnation(
     cluster: str | None, incarnation: str | None, other_cluster: str | None, other_incarnation: str | None
 ) -> bool:
     """True if two incarnations of a split are the same. Unknown values count as equal."""
@@ -223,7 +223,7 @@ def plan_portions(
         for piece in pieces.get(split.split, ()):
             if not left:
                 break
-            if not same_life(piece.cluster, piece.incarnation, split.cluster, split.incarnation):
+            if not same_incarnation(piece.cluster, piece.incarnation, split.cluster, split.incarnation):
                 continue
             rest = without(left, ((piece.start, piece.end),))
             from_log += [

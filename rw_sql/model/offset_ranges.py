@@ -10,7 +10,7 @@ Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadLife:
+class ReadIncarnation:
     """The offsets read of one incarnation of a split: ``spans``, and ``reached``, the end of the newest read.
 
     ``cluster`` and ``incarnation`` identify the incarnation, as in a split state; None if unknown.

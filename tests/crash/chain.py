@@ -72,7 +72,7 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Life:
+class SplitIdentity:
     """What was seen of one process."""
 
     status: int
@@ -140,7 +140,7 @@ class Chain:
                 f"{kill}: its JVM ended with {ended}"
             )
 
-    def live(self, kill: Kill | None) -> Life:
+    def live(self, kill: Kill | None) -> SplitIdentity:
         """Starts a process and does what it asks for until it is gone."""
         pause = self.pauses.pass_over(self.warehouse)
         self.lives += 1
@@ -166,7 +166,7 @@ class Chain:
                 pass_fds=[theirs.fileno()],
             )
             theirs.close()
-            life = Life(status=0)
+            life = SplitIdentity(status=0)
             try:
                 self.serve(ours, life)
                 life.status = process.wait(_LIFE_SECONDS)
@@ -177,7 +177,7 @@ class Chain:
                 process.wait()
         return life
 
-    def serve(self, ours: socket.socket, life: Life) -> None:
+    def serve(self, ours: socket.socket, life: SplitIdentity) -> None:
         """Answers a process until its end of the channel is closed, which its JVM does not hold."""
         with ours.makefile("rw", encoding="utf-8") as channel:
             for line in channel:

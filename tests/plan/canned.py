@@ -18,7 +18,7 @@ from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import FORGOTTEN, OperationRecord, PutSplitStates, SourceRecord
 from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.model.job_ids import ingest_fragment
-from rw_sql.model.offset_ranges import LogPiece, ReadLife, with_piece, with_span
+from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
 from rw_sql.model.options import visible
 from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.lower import lower, lower_explained
@@ -106,7 +106,7 @@ class CannedWorld:
     written: dict[str, int] = field(default_factory=dict)
     sparse: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, int] = field(default_factory=dict)
-    lives: dict[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    lives: dict[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
     pieces: dict[str, tuple[LogPiece, ...]] = field(default_factory=dict)
     reader_epoch: int | None = None
     backfills: dict[str, BackfillProgress] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class CannedWorld:
             known = self.lives.get(split, ())
             same = [life for life in known if life.incarnation == state.incarnation]
             spans = with_span(same[0].spans if same else (), state.offset, end)
-            life = ReadLife(spans=spans, reached=end, cluster=state.cluster, incarnation=state.incarnation)
+            life = ReadIncarnation(spans=spans, reached=end, cluster=state.cluster, incarnation=state.incarnation)
             self.lives[split] = (*(old for old in known if old not in same), life)
             self.pieces[split] = with_piece(
                 self.pieces.get(split, ()), self.run_number, state.offset, end, state.cluster, state.incarnation

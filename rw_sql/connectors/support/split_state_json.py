@@ -41,14 +41,14 @@ def _before_offset(cluster: str | None, incarnation: str | None) -> str:
 def decode_state(split: str, text: str) -> SplitState:
     """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason."""
     if (canonical := _OFFSET_LAST.fullmatch(text)) is not None and (
-        life := _life_before_offset(canonical[1])
+        life := _identity_before_offset(canonical[1])
     ) is not None:
         return SplitState(split=split, offset=int(canonical[2]), cluster=life[0], incarnation=life[1])
     return _decode_any(split, text)
 
 
 @lru_cache(maxsize=_KEPT)
-def _life_before_offset(text: str) -> tuple[str | None, str | None] | None:
+def _identity_before_offset(text: str) -> tuple[str | None, str | None] | None:
     """Cluster and incarnation of all states that begin with ``text`` and end with the offset; None if there are
     none."""
     try:

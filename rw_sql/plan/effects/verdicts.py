@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
-    from rw_sql.model.offset_ranges import ReadLife
+    from rw_sql.model.offset_ranges import ReadIncarnation
     from rw_sql.plan.requests.positions import Positions
 
 UNREACHABLE = "UNKNOWN (no answer)"
@@ -87,7 +87,7 @@ def verdict(
     return Verdict(text="NONE")
 
 
-def _life(lives: tuple[ReadLife, ...], of: UpstreamSplit | SplitState) -> ReadLife | None:
+def _life(lives: tuple[ReadIncarnation, ...], of: UpstreamSplit | SplitState) -> ReadIncarnation | None:
     """What was read of this incarnation of the split; unknown values count as equal."""
     for life in reversed(lives):
         is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.metastore.records import StoredState
-from rw_sql.model.offset_ranges import LogPiece, ReadLife
+from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation
 from rw_sql.plan.requests.ask import ask
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Positions:
     log_version: int = -1
     read_splits: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
-    lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
     is_complete: bool = True
     pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.offset_ranges import Spans
     from rw_sql.model.view_inputs import ViewInput
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.delta.job_output import JobOutput
     from rw_sql.runtime.jobs.context import Context
 
@@ -91,7 +91,7 @@ class DirectTable:
         self,
         rows: DataFrame,
         chunk: tuple[BackfillChunk, ...],
-        lives: Mapping[str, Life],
+        lives: Mapping[str, SplitIdentity],
         *,
         is_small: bool = True,
         expected: Expected = ANY,

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from rw_sql.model.backfill_ranges import BackfillChunk, SplitHistory
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -376,7 +376,7 @@ class BackfillReader:
             if not self.backfill.stopping.is_set():
                 require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
             raise
-        self._require_same_life(chunk)
+        self._require_same_incarnation(chunk)
         return True
 
     def _append(
@@ -384,7 +384,7 @@ class BackfillReader:
         table: BackfillStaging | DirectTable,
         rows: DataFrame,
         chunk: tuple[BackfillChunk, ...],
-        lives: Mapping[str, Life],
+        lives: Mapping[str, SplitIdentity],
         limit: int | None,
         expected: Expected,
     ) -> None:
@@ -419,7 +419,7 @@ class BackfillReader:
             raise StalledError("the catalog has changed")
         return self.backfill.context.options_of(source, snapshot)
 
-    def _life(self, split: str) -> Life:
+    def _life(self, split: str) -> SplitIdentity:
         return self.splits[split].cluster, self.splits[split].incarnation
 
     def _from_log(self, spark: SparkSession, chunk: tuple[BackfillChunk, ...], version: int) -> DataFrame:
@@ -460,7 +460,7 @@ class BackfillReader:
         added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
         return decode(records, statement, run=self.backfill.run, batch=0, bucket=0, added=added)
 
-    def _require_same_life(self, chunk: tuple[BackfillChunk, ...]) -> None:
+    def _require_same_incarnation(self, chunk: tuple[BackfillChunk, ...]) -> None:
         """Checks that the chunk came from the expected incarnation: an id never returns once its topic is deleted."""
         if self.watch is None:
             return

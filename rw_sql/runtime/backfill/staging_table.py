@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rw_sql.model.backfill_ranges import BackfillChunk
     from rw_sql.model.offset_ranges import Spans
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _WHOLE = "the end of the history"
@@ -53,7 +53,7 @@ def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
     return spans
 
 
-def unproved_lives(warehouse: Warehouse, path: str) -> Mapping[str, Life]:
+def unproved_lives(warehouse: Warehouse, path: str) -> Mapping[str, SplitIdentity]:
     """The splits that the newest chunk read from upstream, with their incarnations, which may not have been checked
     since."""
     for _, commit in job_commits(warehouse, path):
@@ -95,7 +95,7 @@ class BackfillStaging:
         self,
         rows: DataFrame,
         chunk: tuple[BackfillChunk, ...],
-        lives: Mapping[str, Life],
+        lives: Mapping[str, SplitIdentity],
         *,
         is_small: bool = True,
         expected: Expected = ANY,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 METADATA_KEY = "rw_sql"
 
-Life = tuple[str | None, str | None]
+SplitIdentity = tuple[str | None, str | None]
 """A cluster and an incarnation, as in a split state."""
 
 
@@ -38,10 +38,10 @@ class JobCommit:
     generation: int = 1
     ranges: dict[str, tuple[int, int]]
     done: int = -1
-    lives: Mapping[str, Life] = field(default_factory=dict)
+    lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
     rewind: int = 0
 
-    def life_of(self, split: str) -> Life:
+    def identity_of(self, split: str) -> SplitIdentity:
         """The cluster and the incarnation in which a split was read; None if the commit does not have them."""
         return self.lives.get(split, (None, None))
 
@@ -55,9 +55,9 @@ class JobCommit:
             body["rewind"] = self.rewind
         body["ranges"] = {split: list(bounds) for split, bounds in self.ranges.items()}
         if self.lives:
-            by_life: dict[Life, list[str]] = {}
+            by_life: dict[SplitIdentity, list[str]] = {}
             for split in self.ranges:
-                by_life.setdefault(self.life_of(split), []).append(split)
+                by_life.setdefault(self.identity_of(split), []).append(split)
             # Usually all splits belong to one topic: its incarnation is then written once.
             body["lives"] = [[*life, None if len(by_life) == 1 else splits] for life, splits in by_life.items()]
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))

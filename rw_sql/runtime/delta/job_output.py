@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
     from pyspark.sql import DataFrame
 
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.support.warehouse import Warehouse
 
 SMALL_ROWS = 20_000
@@ -92,7 +92,7 @@ class JobOutput:
     table: DeltaTable
     done: int = -1
     follows: int | None = None
-    lives: Mapping[str, Life] = field(default_factory=dict)
+    lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     before_commit: Callable[[], None] | None = None
     checksums: VersionChecksums = field(init=False)

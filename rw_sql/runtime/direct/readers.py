@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.model.job_specs import ReaderSpec, ViewSpec
     from rw_sql.model.view_inputs import ViewInput
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.jobs.context import Context
 
 
@@ -123,7 +123,7 @@ class DirectReaders:
         return max(pace_of(reader.options).interval_ms for reader in self.readers)
 
     @property
-    def lives(self) -> dict[str, Life]:
+    def lives(self) -> dict[str, SplitIdentity]:
         """The incarnations of the splits, by their names in the view's commits."""
         return {
             commit_key(reader.source.id, split): (state.cluster, state.incarnation)
@@ -175,7 +175,7 @@ class DirectReaders:
             for split, offset in planned.items():
                 cluster, incarnation = lives.get(split, (None, None))
                 state = reader.kind.decode_state(split, str(offset))
-                reader.states[split] = _with_life(state, cluster, incarnation)
+                reader.states[split] = _with_identity(state, cluster, incarnation)
             begun = head.offsets(reader.spec.fragment, reader.kind) or {}
             reader.positions = {split: begun.get(split, offset) for split, offset in planned.items()}
             reader.watch = reader.watch or reader.kind.watch(reader.options)
@@ -318,7 +318,7 @@ def _require_readable(spec: ReaderSpec, states: Mapping[str, SplitState], upstre
         require_readable(spec.name, spec.splits, states, upstream)
 
 
-def _with_life(state: SplitState, cluster: str | None, incarnation: str | None) -> SplitState:
+def _with_identity(state: SplitState, cluster: str | None, incarnation: str | None) -> SplitState:
     return replace(state, cluster=cluster, incarnation=incarnation)
 
 

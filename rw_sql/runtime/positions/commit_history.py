@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-    from rw_sql.runtime.delta.delta_log import JobCommit, Life
+    from rw_sql.runtime.delta.delta_log import JobCommit, SplitIdentity
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _FORM = 1
@@ -32,7 +32,7 @@ class Stretch:
     epoch: int
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     at: dict[str, int] = field(default_factory=dict)
-    lives: dict[str, Life] = field(default_factory=dict)
+    lives: dict[str, SplitIdentity] = field(default_factory=dict)
 
     def takes(self, commit: JobCommit) -> bool:
         """True if a commit continues this stretch."""
@@ -90,7 +90,7 @@ def _with(stretches: list[Stretch], commits: Iterable[tuple[int, JobCommit]]) ->
     return stretches
 
 
-def _stretch(body: Mapping[str, Any], lives: list[Life]) -> Stretch:
+def _stretch(body: Mapping[str, Any], lives: list[SplitIdentity]) -> Stretch:
     found = Stretch(epoch=body["epoch"])
     for split, (start, end, at, life) in body["splits"].items():
         found.ranges[split] = (start, end)
@@ -101,7 +101,7 @@ def _stretch(body: Mapping[str, Any], lives: list[Life]) -> Stretch:
 
 
 def _to_json(version: int, stretches: Iterable[Stretch]) -> str:
-    lives: dict[Life, int] = {}
+    lives: dict[SplitIdentity, int] = {}
     told = []
     for stretch in stretches:
         splits = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.model.offset_ranges import LogPiece, ReadLife, with_piece, with_span
+from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
 from rw_sql.runtime.delta.delta_log import (
     added_rows,
     commit_versions,
@@ -43,7 +43,7 @@ class ReadRanges:
     """
 
     version: int = -1
-    lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
     is_complete: bool = True
     pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
@@ -185,15 +185,15 @@ def _is_there(warehouse: Warehouse, table: str, version: int) -> bool:
     return True
 
 
-def _add(lives: dict[str, tuple[ReadLife, ...]], commit: JobCommit) -> None:
+def _add(lives: dict[str, tuple[ReadIncarnation, ...]], commit: JobCommit) -> None:
     for split, (start, end) in commit.ranges.items():
         if end <= start:
             continue
-        cluster, incarnation = commit.life_of(split)
+        cluster, incarnation = commit.identity_of(split)
         known = lives.get(split, ())
         same = next((life for life in known if (life.cluster, life.incarnation) == (cluster, incarnation)), None)
         if same is None:
-            made = ReadLife(spans=((start, end),), reached=end, cluster=cluster, incarnation=incarnation)
+            made = ReadIncarnation(spans=((start, end),), reached=end, cluster=cluster, incarnation=incarnation)
         else:
             made = replace(same, spans=with_span(same.spans, start, end), reached=end)
         lives[split] = (*(life for life in known if life is not same), made)
@@ -202,7 +202,7 @@ def _add(lives: dict[str, tuple[ReadLife, ...]], commit: JobCommit) -> None:
 def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit) -> None:
     for split, (start, end) in commit.ranges.items():
         if end > start:
-            pieces[split] = with_piece(pieces.get(split, ()), commit.run, start, end, *commit.life_of(split))
+            pieces[split] = with_piece(pieces.get(split, ()), commit.run, start, end, *commit.identity_of(split))
 
 
 def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) -> int | None:
@@ -285,7 +285,7 @@ def _from_json(text: str) -> ReadRanges | None:
         sparse=frozenset(body["sparse"]),
         lives={
             split: tuple(
-                ReadLife(
+                ReadIncarnation(
                     spans=tuple((start, end) for start, end in spans),
                     reached=reached,
                     cluster=lives[life][0],

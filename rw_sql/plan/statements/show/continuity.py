@@ -58,15 +58,15 @@ COLUMNS = (
     ("fragment", "STRING"),
 )
 
-Life = tuple[str | None, str | None]
+SplitIdentity = tuple[str | None, str | None]
 
 
 @dataclass(slots=True)
 class _Read:
     """What was read of a split so far: ranges per incarnation, and the end of the newest read."""
 
-    spans: dict[Life, Spans] = field(default_factory=dict)
-    reached: dict[Life, int] = field(default_factory=dict)
+    spans: dict[SplitIdentity, Spans] = field(default_factory=dict)
+    reached: dict[SplitIdentity, int] = field(default_factory=dict)
     last: int | None = None
 
 
@@ -143,7 +143,7 @@ def stretches(
     return observed, between
 
 
-def _begin(before: _Read, life: Life, start: int) -> _Stretch:
+def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
     is_known = life in before.reached
     gaps = uncovered(before.spans[life], before.reached[life], start) if is_known else 0
     return _Stretch(first=start, gaps=gaps, last_before=before.last, is_known=is_known)

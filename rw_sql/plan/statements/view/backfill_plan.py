@@ -9,7 +9,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.backfill_ranges import History, SplitHistory, same_life
+from rw_sql.model.backfill_ranges import History, SplitHistory, same_incarnation
 from rw_sql.model.definitions import option_text
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import named_splits
@@ -210,7 +210,9 @@ def _check_startup(
 def _own(pieces: tuple[LogPiece, ...], state: SplitState) -> tuple[LogPiece, ...]:
     """The pieces of a split's current incarnation."""
     return tuple(
-        piece for piece in pieces if same_life(piece.cluster, piece.incarnation, state.cluster, state.incarnation)
+        piece
+        for piece in pieces
+        if same_incarnation(piece.cluster, piece.incarnation, state.cluster, state.incarnation)
     )
 
 
