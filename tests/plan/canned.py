@@ -36,7 +36,7 @@ from rw_sql.plan.requests.catalog import (
     ReadOperations,
     Sample,
     SealSecret,
-    drive,
+    run_plan,
 )
 from rw_sql.plan.requests.logs import LogSize, MeasureLogs
 from rw_sql.plan.requests.positions import (
@@ -241,7 +241,7 @@ class CannedWorld:
             self.asked.append(request)
             return self._answer(request)
 
-        return drive(asking, answer)
+        return run_plan(asking, answer)
 
     def _answer(self, request: Request) -> object:
         match request:

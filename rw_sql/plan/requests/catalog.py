@@ -147,7 +147,7 @@ T = TypeVar("T")
 Asking = Generator[Request, object, T]
 
 
-def drive(asking: Asking[T], answer: Callable[[Request], object]) -> T:
+def run_plan(asking: Asking[T], answer: Callable[[Request], object]) -> T:
     """Runs a lowering and returns its result. SqlErrors of answers are raised inside the lowering."""
     try:
         request = next(asking)

@@ -9,7 +9,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import PutObject, SecretRecord
-from rw_sql.plan.requests.catalog import ReadClock, ReadFile, drive
+from rw_sql.plan.requests.catalog import ReadClock, ReadFile, run_plan
 from rw_sql.plan.requests.checkpoints import CheckpointRequest
 from rw_sql.plan.requests.upstream import FindOffsetsAt, FindSparseTopics, LookAtUpstream, ReadGroupOffsets
 from rw_sql.plan.result.steps import after
@@ -52,7 +52,7 @@ class CheckpointWorld:
 
     def run(self, asking: Asking[T]) -> T:
         """Runs a lowering and returns its result."""
-        return drive(asking, self._answer)
+        return run_plan(asking, self._answer)
 
     def _answer(self, request: Request) -> object:
         match request:

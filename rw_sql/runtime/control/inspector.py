@@ -22,7 +22,7 @@ from rw_sql.plan.requests.catalog import (
     ReadMetrics,
     ReadOperations,
     SealSecret,
-    drive,
+    run_plan,
 )
 from rw_sql.plan.requests.logs import MeasureLogs
 from rw_sql.plan.requests.positions import (
@@ -99,7 +99,7 @@ class Inspector:
 
     def run(self, asking: Asking[T]) -> T:
         """Runs a lowering and returns its result. Errors of an answer are raised inside the lowering."""
-        return drive(asking, self.answer)
+        return run_plan(asking, self.answer)
 
     def answer(self, request: Request) -> object:
         """The answer to one request."""
