@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.1
 
 
-class Later:
+class DebouncedTask:
     """A piece of work that runs on another thread, once for all requests that arrive before it starts. Thread-safe.
 
-    The work starts ``seconds`` after the first request, and at once if :meth:`settle` is called or the interpreter
+    The work starts ``seconds`` after the first request, and at once if :meth:`flush` is called or the interpreter
     exits, which waits for it. ``work`` must handle its own errors. A request that arrives while the work runs starts
     another thread, so that ``work`` may run on several threads at once.
     """
@@ -29,7 +29,7 @@ class Later:
         self._is_due = False
         self._threads: list[Thread] = []
 
-    def ask(self) -> None:
+    def schedule(self) -> None:
         """Requests the work. If no thread can be started (since Python 3.12: during interpreter exit), does the work
         before returning."""
         with self._lock:
@@ -48,7 +48,7 @@ class Later:
                 return
         self._work()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Blocks until all requested work is done."""
         if not self._threads:
             return

@@ -27,7 +27,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
-from rw_sql.metastore.later import Later
+from rw_sql.metastore.later import DebouncedTask
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
 from rw_sql.metastore.migrations import migrate
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
@@ -102,12 +102,12 @@ class Metastore:
         # The newest operations committed through this object, by epoch; None for safe ones.
         self._made: dict[int, OperationRecord | None] = {}
         self._told: set[Event] = set()
-        self._outcomes = Later(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
+        self._outcomes = DebouncedTask(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
         self._pending: deque[dict[str, Any]] = deque()
-        self._projecting_later = Later(self._project_or_warn, "projection", seconds=_PROJECTING_SECONDS)
+        self._projecting_later = DebouncedTask(self._project_or_warn, "projection", seconds=_PROJECTING_SECONDS)
         self._projecting = Lock()
         # Upkeep of the log runs beside new commits, as it does when another process performs it.
-        self._turns = Later(self._upkeep_or_warn, "upkeep")
+        self._turns = DebouncedTask(self._upkeep_or_warn, "upkeep")
         self._upkeeping = Lock()
         self._load()
 
@@ -194,9 +194,9 @@ class Metastore:
             on_append()
             for event in tuple(self._told):
                 event.set()
-            self._projecting_later.ask()
+            self._projecting_later.schedule()
             if self._operations.is_upkeep_due(before):
-                self._turns.ask()
+                self._turns.schedule()
             return Committed(epoch=epoch, snapshot=snapshot)
 
     @contextmanager
@@ -232,7 +232,7 @@ class Metastore:
             if self._seen[0] == before:
                 self._seen = (before + 1, self._seen[1])
             if self._operations.is_upkeep_due(before):
-                self._turns.ask()
+                self._turns.schedule()
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
         """Like :meth:`record_outcome`, but on another thread: outcomes that arrive shortly after share one commit.
@@ -240,20 +240,20 @@ class Metastore:
         The method :meth:`operations` of this object includes outcomes that are not written yet.
         """
         self._pending.append(outcome_row(epoch, outcome, duration_ms))
-        self._outcomes.ask()
+        self._outcomes.schedule()
 
     def settle(self, *, with_upkeep: bool = False) -> None:
         """Blocks until all pending outcomes are written, the projections are complete and started upkeep is done."""
         self.settle_projections()
-        self._outcomes.settle()
+        self._outcomes.flush()
         if with_upkeep:
             # Writing an outcome may start upkeep: wait for it afterwards.
-            self._turns.settle()
+            self._turns.flush()
 
     def settle_projections(self) -> None:
         """Blocks until all commits and job facts of this object are in the tables: at most a hundredth of a second,
         usually none."""
-        self._projecting_later.settle()
+        self._projecting_later.flush()
         with self.jobs.saying:
             pass
 
@@ -313,7 +313,7 @@ class Metastore:
     def _operation_records(
         self, wanted: Callable[[pa.Table], Any], limit: int | None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        self._outcomes.settle()
+        self._outcomes.flush()
         with self._lock:
             table = self._operations
             table.refresh()
