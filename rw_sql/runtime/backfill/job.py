@@ -122,7 +122,7 @@ class Backfill:
     """The backfill of one run of a view, on its own thread until the view is live.
 
     ``open_query`` starts the view's query on the given tables and ends it at their end. With a direct backfill's table
-    in ``straight``, the chunks are written to it and no query is started.
+    in ``direct_table``, the chunks are written to it and no query is started.
     """
 
     context: Context
@@ -132,7 +132,7 @@ class Backfill:
     checkpoint: str
     open_query: Callable[[Mapping[int, str]], None]
     running_query: Callable[[], StreamingQuery | None]
-    straight: DirectTable | None = None
+    direct_table: DirectTable | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
     work: Future[None] | None = None
     problem: Failure | None = None
@@ -227,7 +227,7 @@ class Backfill:
                 return
         if self.spark is not None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
-        if self.straight is None:
+        if self.direct_table is None:
             self.report(CATCHING_UP, of_all, of_all)
             self._pass_through(given)
         if self.stopping.is_set():
@@ -300,7 +300,7 @@ class BackfillReader:
             history=history,
             source=source,
             kind=connector(source.connector),
-            path=filled_path(backfill.context, backfill.spec, given, backfill.straight is not None),
+            path=filled_path(backfill.context, backfill.spec, given, backfill.direct_table is not None),
             before=before,
             of_all=of_all,
             splits={split.split: split for split in history.splits},
@@ -311,10 +311,10 @@ class BackfillReader:
         done."""
         own = self.backfill
         warehouse = own.context.warehouse
-        if own.straight is None and is_whole(warehouse, self.path):
+        if own.direct_table is None and is_whole(warehouse, self.path):
             return self.before + self.history.offsets
         self._prove_last_chunk()
-        table = own.straight or BackfillStaging.open(
+        table = own.direct_table or BackfillStaging.open(
             warehouse,
             self.path,
             log_schema(definition_of(self.source)).json(),

@@ -197,7 +197,9 @@ class View:
             running_query=lambda: self.query,
         )
         if goes_direct:
-            self.backfill.straight = DirectTable.of(self.context, self.spec, self.output, self.checkpoint, self._turn)
+            self.backfill.direct_table = DirectTable.of(
+                self.context, self.spec, self.output, self.checkpoint, self._turn
+            )
         self.backfill.begin()
 
     def _start_anew(self, tables: Mapping[int, str]) -> None:
