@@ -161,7 +161,7 @@ def _behind(number: int | None, what: str) -> str:
     return f"is {number} {what if number == 1 else f'{what}s'} behind"
 
 
-class Patience:
+class StallGrace:
     """Decides how long FLUSH waits for stalled jobs."""
 
     def __init__(self) -> None:
@@ -205,15 +205,15 @@ def _flush_source(
     if upstream.missing:
         missing = ", ".join(f'"{topic}"' for topic in upstream.missing)
         return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
-    arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
-    _wait(context, arrival, limit)
-    if arrival.notice is not None:
-        return ResultRow(object=source.name, change="NOTICE", detail=arrival.notice)
-    return ResultRow(object=source.name, change="FLUSHED", detail=read_to(arrival.ends))
+    high_water = _SourceHighWater(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
+    _wait(context, high_water, limit)
+    if high_water.notice is not None:
+        return ResultRow(object=source.name, change="NOTICE", detail=high_water.notice)
+    return ResultRow(object=source.name, change="FLUSHED", detail=read_to(high_water.ends))
 
 
 @dataclass(slots=True, kw_only=True)
-class _Arrival:
+class _SourceHighWater:
     """Whether a source has read up to the end offsets of an earlier look, by the current catalog.
 
     ``notice`` is the reason if it is no longer waited for.
@@ -223,7 +223,7 @@ class _Arrival:
     source_id: int
     upstream: Upstream
     discover_now: Callable[[int], None] | None
-    patience: Patience = field(default_factory=Patience)
+    grace: StallGrace = field(default_factory=StallGrace)
     notice: str | None = None
     asked_at: float = float("-inf")
 
@@ -247,7 +247,7 @@ class _Arrival:
         for reader in readers_of(snapshot, source):
             if self._has_reader_arrived(snapshot, reader):
                 continue
-            status = self.patience.stalled(context, reader.job)
+            status = self.grace.stalled(context, reader.job)
             if status is None:
                 return False
             stalls[status.reason or ""] = None
@@ -360,7 +360,7 @@ class _Reading:
     job: str
     checkpoint: str
     ends: HighWater
-    patience: Patience = field(default_factory=Patience)
+    grace: StallGrace = field(default_factory=StallGrace)
     stall: JobStatus | None = None
 
     @property
@@ -372,7 +372,7 @@ class _Reading:
         if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
             self.stall = None
             return True
-        self.stall = self.patience.stalled(self.context, self.job)
+        self.stall = self.grace.stalled(self.context, self.job)
         return self.stall is not None
 
     @property

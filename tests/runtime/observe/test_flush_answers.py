@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.result.plan import ResultRow
-from rw_sql.runtime.observe.flush import Patience, _of_what_came, read_to
+from rw_sql.runtime.observe.flush import StallGrace, _of_what_came, read_to
 from tests.runtime.control.test_blocks import Session
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ def test_a_source_is_read_to_its_ends_or_has_none() -> None:
 
 def test_a_job_is_passed_over_once_it_has_been_stalled_for_a_while() -> None:
     stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
-    assert not Patience().is_over(stalled, 3_000)
-    assert Patience().is_over(stalled, 6_000)
+    assert not StallGrace().is_over(stalled, 3_000)
+    assert StallGrace().is_over(stalled, 6_000)
     running = JobStatus(job="mv-1", object_id=1, state="RUNNING", updated_ms=1_000)
-    assert not Patience().is_over(running, 60_000)
+    assert not StallGrace().is_over(running, 60_000)
 
 
 def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
-    patience = Patience()
+    patience = StallGrace()
     stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
     assert not patience.is_over(stalled, 1_100)
     assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=2_000), 2_900)
@@ -47,7 +47,7 @@ def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
 
 
 def test_what_waits_for_another_has_not_stalled() -> None:
-    patience = Patience()
+    patience = StallGrace()
     waiting = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="WAITING for a", updated_ms=1_000)
     assert not patience.is_over(waiting, 20_000)
     assert not patience.is_over(replace(waiting, state="RUNNING", updated_ms=20_500), 20_600)
