@@ -238,7 +238,7 @@ class Executor:
             plan = Inspector(self._context, snapshot).run(asking)
         return snapshot, plan
 
-    def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
+    def _plan_as(self, shown: Plan | None, confirmed: Collection[str]) -> tuple[Snapshot, Plan] | None:
         """The confirmed plan, if nothing it depends on has changed: planned again, TO LATEST gives other offsets.
 
         Only for INJECT, where nothing advances the positions meanwhile: the source is paused, or the checkpoint has no
@@ -247,7 +247,7 @@ class Executor:
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
         snapshot = self._context.metastore.snapshot()
-        return (snapshot, shown) if token_of(snapshot, shown) in agreed else None
+        return (snapshot, shown) if token_of(snapshot, shown) in confirmed else None
 
     def _confirm(self, statement: ast.Confirm, session: SessionState) -> Table:
         refused = session.refused.get(statement.token)
@@ -269,8 +269,8 @@ class Executor:
     def _run(self, statement: ast.Statement, session: SessionState, shown: Plan | None = None) -> Table:
         """Runs a statement; ``shown`` is the plan that was shown for confirmation."""
         started = time.monotonic()
-        said_yes = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
-        agreed: set[str] = set()
+        in_advance = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
+        confirmed: set[str] = set()
         for attempt in range(1, _ATTEMPTS + 1):
             locked_at, locks = self._lock(statement, session)
             try:
@@ -285,7 +285,7 @@ class Executor:
                     return _rows(plan.changes)
                 fault("statement.planned")
                 if plan.is_unsafe:
-                    self._pass_gate(snapshot, plan, session, agreed, said_yes=said_yes)
+                    self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
                     if not are_valid(self._context, snapshot, locks):
                         raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
                 operation = replace(plan.operation, actor=plan.operation.actor or _user())
@@ -343,17 +343,17 @@ class Executor:
             raise
 
     def _pass_gate(
-        self, snapshot: Snapshot, plan: Plan, session: SessionState, agreed: set[str], *, said_yes: bool
+        self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
     ) -> None:
         """Returns once this exact plan is confirmed. Raises SqlError with the preview otherwise."""
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
         shown = _shown(plan, question.token)
-        if (said_yes and question.takes_yes_beforehand) or question.token in session.confirmed or shown in agreed:
+        if (in_advance and question.takes_yes_beforehand) or question.token in session.confirmed or shown in confirmed:
             return
         was_asked = session.ask is not None
         if session.ask is not None and session.ask(question):
-            agreed.add(shown)
+            confirmed.add(shown)
             return
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan

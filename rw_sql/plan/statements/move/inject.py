@@ -31,7 +31,7 @@ from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
-from rw_sql.plan.statements.move.inject_targets import InjectContext, few, read_target
+from rw_sql.plan.statements.move.inject_targets import InjectContext, read_target, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +101,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
                 clamped.append(f"{id_} from {wanted.offset} to {states[id_].offset}")
     if wish.entries and not picked:
         raise _names_none(statement, ids)
-    said = (f"clamped to what the upstream holds: {few(clamped)}",) if clamped else ()
+    said = (f"clamped to what the upstream holds: {shorten(clamped)}",) if clamped else ()
     return (yield from _plan(statement, ground, reader, states, (*wish.notices, *said)))
 
 
@@ -193,7 +193,7 @@ def _names_none(statement: InjectSourceOffsets, ids: tuple[str, ...]) -> SqlErro
         INVALID_SPLIT_STATE,
         "no offsets are given of the splits in FOR SPLITS",
         span=statement.target.span,
-        hint=f"offsets are given of {few(ids)}",
+        hint=f"offsets are given of {shorten(ids)}",
     )
 
 
@@ -227,7 +227,9 @@ def _plan(
         change = "INJECTED" if old is None or old.offset != state.offset else "UNCHANGED"
         answers.append(ResultRow(object=source.name, change=change, detail=f"{split} at {state.offset}{was}"))
     if kept:
-        answers.append(ResultRow(object=source.name, change="KEPT", detail=f"not named, position kept: {few(kept)}"))
+        answers.append(
+            ResultRow(object=source.name, change="KEPT", detail=f"not named, position kept: {shorten(kept)}")
+        )
     answers += [ResultRow(object=source.name, change="NOTICE", detail=notice) for notice in notices]
     if not upstream.is_reachable:
         notices = (*notices, f"the upstream does not answer: {upstream.error}")

@@ -120,7 +120,7 @@ def read_target(statement: InjectSourceOffsets, ground: InjectContext) -> Asking
             assert_never(target)
 
 
-def few(names: Iterable[str]) -> str:
+def shorten(names: Iterable[str]) -> str:
     """The first of many names, and the number of the others."""
     listed = list(names)
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
@@ -177,7 +177,7 @@ def _group(target: InjectFromGroup, ground: InjectContext) -> Asking[ResolvedTar
         )
     notices = members_notices(target.group, answer.members)
     if uncommitted := [split for split in ground.chosen if split not in answer.offsets]:
-        notices.append(f'consumer group "{target.group}" has committed nothing of {few(uncommitted)}')
+        notices.append(f'consumer group "{target.group}" has committed nothing of {shorten(uncommitted)}')
     return _resolved(dict(answer.offsets), target.span, *notices)
 
 
@@ -212,7 +212,7 @@ def _checkpoint(target: InjectFromCheckpoint, ground: InjectContext) -> Asking[R
                     f"INJECT SOURCE OFFSETS {ground.source.name} VALUES ('{split}' = {min(offset, offsets[split])})",
                 )
     if not offsets:
-        reads = f"; it reads {few(sorted(others))}" if others else ""
+        reads = f"; it reads {shorten(sorted(others))}" if others else ""
         raise refuse(
             f'reads no split of source "{ground.source.name}"', f"SHOW SOURCE SPLITS {ground.source.name}{reads}"
         )
@@ -220,7 +220,7 @@ def _checkpoint(target: InjectFromCheckpoint, ground: InjectContext) -> Asking[R
     if found.planned > found.batch:
         notices.append(f"batch {found.planned} of the checkpoint is planned but not committed: it is not counted")
     if others:
-        notices.append(f"not of these splits, left out: {few(sorted(others))}")
+        notices.append(f"not of these splits, left out: {shorten(sorted(others))}")
     return _resolved(offsets, target.span, *notices)
 
 
@@ -246,7 +246,7 @@ def _source(target: InjectFromSource, ground: InjectContext) -> Asking[ResolvedT
     if not pauses_of(ground.snapshot, other.id):
         notices.append(f'source "{other.name}" is running: it moves on meanwhile')
     if missing := [split for split in ground.chosen if split not in stands.states]:
-        notices.append(f'source "{other.name}" has no position in {few(missing)}')
+        notices.append(f'source "{other.name}" has no position in {shorten(missing)}')
     entries = tuple(
         RequestedOffset(
             split=SplitId(id=split, span=target.span),
@@ -263,7 +263,7 @@ def _require_bounds(splits: Iterable[str], span: Span, ground: InjectContext) ->
     if missing:
         raise SqlError(
             SPLITS_UNKNOWN,
-            f"the upstream does not report the bounds of {few(missing)}",
+            f"the upstream does not report the bounds of {shorten(missing)}",
             span=span,
             hint="name the offsets with VALUES, or wait until the upstream answers",
         )
@@ -287,7 +287,7 @@ def _time(milliseconds: int, span: Span, ground: InjectContext) -> Asking[Resolv
         error.span = error.span or span
         raise
     nothing_later = [split for split in ground.chosen if found[split] >= ground.upstream.splits[split].end]
-    notices = [f"no record at or after that time, so at the end: {few(nothing_later)}"] if nothing_later else []
+    notices = [f"no record at or after that time, so at the end: {shorten(nothing_later)}"] if nothing_later else []
     return _resolved({split: found[split] for split in ground.chosen}, span, *notices)
 
 
