@@ -83,7 +83,7 @@ class Reconciler:
         """The newest epoch at which every job matched the catalog."""
         self.acted_epoch = -1
         """The newest epoch that was acted on."""
-        self.unsettled: frozenset[str] = frozenset()
+        self.pending: frozenset[str] = frozenset()
         """The jobs that do not match ``acted_epoch`` yet; the statuses of all others are reported."""
 
     def reconcile(self) -> None:
@@ -116,16 +116,16 @@ class Reconciler:
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Computed before the report, so that every job that counts as applied is reported.
-        unsettled = frozenset(job_id for job_id, slot in self._slots.items() if not self._is_settled(slot))
-        unsettled |= self._owed | self._rewinding.owed
+        pending = frozenset(job_id for job_id, slot in self._slots.items() if not self._matches_catalog(slot))
+        pending |= self._owed | self._rewinding.owed
         # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
         with self._context.metastore.jobs.saying:
             fresh = self._report()
             fresh += self._renewed(now, {status.job for status in fresh})
-            self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
-            if not unsettled:
+            self.acted_epoch, self.pending = self._wanted_epoch, pending
+            if not pending:
                 self.applied_epoch = self._wanted_epoch
-            self._context.applied.tell(self.acted_epoch, self.unsettled)
+            self._context.applied.tell(self.acted_epoch, self.pending)
             if fresh:
                 self._context.metastore.jobs.write_job_status(fresh)
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.is_over]:
@@ -221,7 +221,7 @@ class Reconciler:
         finally:
             self._changed.set()
 
-    def _is_settled(self, slot: JobSlot) -> bool:
+    def _matches_catalog(self, slot: JobSlot) -> bool:
         if slot.awaiting is not None and slot.awaiting == slot.wanted:
             return True  # It reads on; no statement waits for discovered splits.
         if slot.is_working:

@@ -19,25 +19,25 @@ class Applied:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._epoch = -1
-        self._unsettled: frozenset[str] = frozenset()
+        self._pending: frozenset[str] = frozenset()
 
-    def tell(self, epoch: int, unsettled: Collection[str]) -> None:
-        """Records that the owner has acted on this epoch; the jobs in ``unsettled`` do not match it yet."""
+    def tell(self, epoch: int, pending: Collection[str]) -> None:
+        """Records that the owner has acted on this epoch; the jobs in ``pending`` do not match it yet."""
         with self._changed:
-            if epoch != self._epoch or self._unsettled != unsettled:
-                self._epoch, self._unsettled = epoch, frozenset(unsettled)
+            if epoch != self._epoch or self._pending != pending:
+                self._epoch, self._pending = epoch, frozenset(pending)
                 self._changed.notify_all()
 
     def forget(self) -> None:
         """Resets it when this process loses ownership; waiting callers then use the lease."""
         with self._changed:
-            self._epoch, self._unsettled = -1, frozenset()
+            self._epoch, self._pending = -1, frozenset()
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
         """The newest epoch that was acted on, and the given jobs that do not match it yet."""
         with self._changed:
-            return self._epoch, self._unsettled.intersection(jobs)
+            return self._epoch, self._pending.intersection(jobs)
 
     def has_applied(self, epoch: int, jobs: Collection[str] | None = None) -> bool:
         """True if these jobs (None: all) match the epoch."""
@@ -55,4 +55,4 @@ class Applied:
     def _has_applied(self, epoch: int, jobs: Collection[str] | None) -> bool:
         if self._epoch < epoch:
             return False
-        return not self._unsettled if jobs is None else self._unsettled.isdisjoint(jobs)
+        return not self._pending if jobs is None else self._pending.isdisjoint(jobs)

@@ -160,7 +160,7 @@ def test_a_job_that_is_begun_again_and_not_wanted_at_once_is_stopped(
     epoch = jobs.drop(view)
     for _ in range(3):
         jobs.reconciler.reconcile()
-        assert "mv-1" in jobs.reconciler.unsettled
+        assert "mv-1" in jobs.reconciler.pending
     may_start.set()
     jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the second drop is applied")
     assert jobs.jobs["mv-1"].is_stopped
@@ -248,7 +248,7 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
         waiting = threading.Thread(target=jobs.reconciler._await_batch, args=(slot, running))
         waiting.start()
         wait_until(lambda: slot.awaiting == found, "it waits")
-        assert jobs.reconciler._is_settled(slot)
+        assert jobs.reconciler._matches_catalog(slot)
         slot.wanted = more
         wait_until(lambda: slot.awaiting == more, "it waits on")
         end()
