@@ -57,7 +57,9 @@ class Alignment:
     unfinished: int | None = None
 
 
-def stand(head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
+def positions_of(
+    head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]
+) -> dict[str, SplitState]:
     """The positions of a fragment's splits: as a later statement set them, else from the checkpoint."""
     record = head.record or ReaderRecord()
     reflected = record.epochs.get(fragment, -1)
@@ -73,7 +75,7 @@ def stand(head: Head, fragment: str, kind: Connector, stored: Mapping[str, Store
     return states
 
 
-def settle(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int) -> Alignment:
+def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int) -> Alignment:
     """Aligns the checkpoint; ``done`` is the newest batch whose rows are in the view.
 
     If a batch must be finished first, returns it in ``unfinished`` and changes nothing. Raises StalledError if the
@@ -85,7 +87,7 @@ def settle(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int
         raise StalledError(
             f"CHECKPOINT damaged: {files.path(FOLDER)} does not show which offsets it reflects: restore it from a copy"
         )
-    stands = {reader.fragment: stand(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
+    stands = {reader.fragment: positions_of(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
     states = {r.fragment: {split: stands[r.fragment][split] for split in r.splits} for r in readers}
     record = head.record or ReaderRecord()
     fresh = ReaderRecord(

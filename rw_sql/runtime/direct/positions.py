@@ -11,7 +11,7 @@ from rw_sql.metastore.records import FORGOTTEN, MaterializedViewRecord
 from rw_sql.model.job_ids import fragment_object
 from rw_sql.plan.requests.positions import CommittedRanges, Positions
 from rw_sql.runtime.delta.delta_log import job_commits, last_batch, latest_version
-from rw_sql.runtime.direct.align_checkpoint import stand
+from rw_sql.runtime.direct.align_checkpoint import positions_of
 from rw_sql.runtime.direct.checkpoint_record import Head, read_head
 from rw_sql.runtime.positions.commit_history import noted_stretches
 from rw_sql.runtime.positions.logged_ranges import read_ranges
@@ -65,7 +65,7 @@ class _ReaderContext:
     def stands(self, fragment: str, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
         """The positions of the splits. A batch whose rows are in the view counts as read, even if Spark has not
         committed it."""
-        states = stand(self.head, fragment, self.kind, stored)
+        states = positions_of(self.head, fragment, self.kind, stored)
         if self.head.planned > self.head.committed and self.done >= self.head.planned and self.head.record is not None:
             planned = self.head.planned_offsets(self.files, fragment, self.kind) or {}
             reflected = self.head.record.epochs.get(fragment, -1)
@@ -113,7 +113,7 @@ def read_fragment_positions_before(
     if change is None:
         return ground.stands(fragment, rows)
     then = Head(committed=change.batch, planned=change.batch, text=change.before, record=change.was, changes=())
-    return stand(then, fragment, ground.kind, rows)
+    return positions_of(then, fragment, ground.kind, rows)
 
 
 def read_fragment_ranges(

@@ -19,7 +19,7 @@ from rw_sql.model.split_status import OK, identity_status, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
-from rw_sql.runtime.direct.align_checkpoint import DesiredReader, settle, stand
+from rw_sql.runtime.direct.align_checkpoint import DesiredReader, align, positions_of
 from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
@@ -98,7 +98,7 @@ class DirectReaders:
             options = context.resolve(given.options, snapshot)
             upstream = look_anew(kind, options)
             require_splits(given.splits, upstream)
-            states = stand(read_head(files), given.fragment, kind, snapshot.states(given.fragment))
+            states = positions_of(read_head(files), given.fragment, kind, snapshot.states(given.fragment))
             _require_readable(given, states, upstream)
             readers.append(
                 _Reader(
@@ -131,13 +131,13 @@ class DirectReaders:
             for split, state in reader.states.items()
         }
 
-    def settle(self, done: int) -> int | None:
+    def align_checkpoint(self, done: int) -> int | None:
         """Aligns the checkpoint with the catalog, after earlier runs of the view are fenced.
 
         ``done`` is the newest batch in the view. Returns the number of a batch that must be finished first, with the
         readers set up for that batch, or None. Raises StalledError.
         """
-        settled = settle(
+        alignment = align(
             self.files,
             (
                 DesiredReader(
@@ -151,18 +151,18 @@ class DirectReaders:
             ),
             done=done,
         )
-        if settled.unfinished is not None:
-            self._be_those_of(settled.unfinished)
-            return settled.unfinished
+        if alignment.unfinished is not None:
+            self._set_up_for(alignment.unfinished)
+            return alignment.unfinished
         for reader in self.readers:
-            reader.states = dict(settled.states[reader.spec.fragment])
+            reader.states = dict(alignment.states[reader.spec.fragment])
             _require_readable(reader.spec, reader.states, reader.upstream)
             reader.positions = {split: state.offset for split, state in reader.states.items()}
             if reader.watch is None:
                 reader.watch = reader.kind.watch(reader.options)
         return None
 
-    def _be_those_of(self, batch: int) -> None:
+    def _set_up_for(self, batch: int) -> None:
         """Sets up the readers for a planned batch. Raises StalledError if its records are no longer available."""
         head = read_head(self.files)
         record = head.record

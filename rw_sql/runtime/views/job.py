@@ -215,10 +215,10 @@ class View:
         """Aligns the checkpoint of a view with direct readers with the catalog."""
         if self.readers is None:
             return
-        unfinished = self.readers.settle(self.done)
+        unfinished = self.readers.align_checkpoint(self.done)
         if unfinished is not None:
             self._finish(unfinished)
-            if self.readers.settle(self.done) is not None:
+            if self.readers.align_checkpoint(self.done) is not None:
                 raise StalledError(f"UNFINISHED batch {unfinished} of {self.spec.name}: it did not end")
         self.output.lives = self.readers.lives
         self.output.before_commit = self.readers.require_same_incarnation

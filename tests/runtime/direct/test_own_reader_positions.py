@@ -27,7 +27,7 @@ from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.direct import readers as own_module
-from rw_sql.runtime.direct.align_checkpoint import DesiredReader, settle
+from rw_sql.runtime.direct.align_checkpoint import DesiredReader, align
 from rw_sql.runtime.direct.checkpoint_record import read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.context import Context
@@ -93,8 +93,8 @@ class Own:
             stored=snapshot.states(FRAGMENT),
             since=snapshot.fragment_epoch(FRAGMENT),
         )
-        settled = settle(self.checkpoint.files, [wanted], done=self.output.done)
-        self.at = settled.states[FRAGMENT]["a:0"].offset
+        alignment = align(self.checkpoint.files, [wanted], done=self.output.done)
+        self.at = alignment.states[FRAGMENT]["a:0"].offset
         record = read_record(self.checkpoint.files)
         assert record is not None
         write_record(self.checkpoint.files, with_lines(record, (FRAGMENT,)))
@@ -295,12 +295,12 @@ def test_a_batch_that_is_in_the_view_is_finished_as_it_was_planned(own: Own, clu
     readers = own_module.DirectReaders(spec=view, files=own.checkpoint.files, snapshot=snapshot, readers=(reader,))
     if cluster != "c":
         with pytest.raises(StalledError, match=r"UNFINISHED batch 1 of v.*UNDO OPERATION"):
-            readers.settle(1)
+            readers.align_checkpoint(1)
         return
-    assert readers.settle(1) == 1
+    assert readers.align_checkpoint(1) == 1
     assert {split: state.offset for split, state in reader.states.items()} == {"a:0": 30}
     assert readers.ranges(1) == {"1/a:0": (20, 30)}
     own.checkpoint.write("commits/1", "v1\n{}")
-    assert readers.settle(1) is None
+    assert readers.align_checkpoint(1) is None
     assert reader.positions == {"a:0": 5}
     assert own.checkpoint.line(1) == {"a:0": 5}
