@@ -63,7 +63,7 @@ def metastore_of(sources: int, splits: int = 0) -> Iterator[Metastore]:
         if splits:
             commit(metastore, AssignSplits(fragment="1", splits=SPLITS), PutSplitStates(fragment="1", states=STATES))
         yield metastore
-        metastore.settle(with_upkeep=True)
+        metastore.flush(with_upkeep=True)
     finally:
         shutil.rmtree(warehouse)
 

@@ -242,15 +242,15 @@ class Metastore:
         self._pending.append(outcome_row(epoch, outcome, duration_ms))
         self._outcomes.schedule()
 
-    def settle(self, *, with_upkeep: bool = False) -> None:
+    def flush(self, *, with_upkeep: bool = False) -> None:
         """Blocks until all pending outcomes are written, the projections are complete and started upkeep is done."""
-        self.settle_projections()
+        self.flush_projections()
         self._outcomes.flush()
         if with_upkeep:
             # Writing an outcome may start upkeep: wait for it afterwards.
             self._turns.flush()
 
-    def settle_projections(self) -> None:
+    def flush_projections(self) -> None:
         """Blocks until all commits and job facts of this object are in the tables: at most a hundredth of a second,
         usually none."""
         self._projecting_later.flush()

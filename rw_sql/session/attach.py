@@ -116,7 +116,7 @@ class _Runtime:
         """Stops the warehouse's jobs in this process and releases the lease. Nothing is written afterwards."""
         if self.owner is not None:
             self.owner.stop()
-        self.context.metastore.settle(with_upkeep=True)
+        self.context.metastore.flush(with_upkeep=True)
 
 
 class Attached:
@@ -256,9 +256,9 @@ class Attached:
         self._views.before(text)
         metastore = self._runtime.context.metastore
         if _CATALOG_NAME in text.casefold():
-            metastore.settle()
+            metastore.flush()
         else:
-            metastore.settle_projections()  # A user's own Spark view may read the catalog.
+            metastore.flush_projections()  # A user's own Spark view may read the catalog.
         now = time.monotonic()
         if now < self._next_look:
             return

@@ -141,7 +141,7 @@ def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
     if point != "metastore.before_append":
         oracle.commit(make.operation(*CHANGES), based_on=oracle.snapshot())
     for metastore in opened.values():
-        metastore.settle_projections()
+        metastore.flush_projections()
     assert died_by_kill(start_python(CHANGE_AND_DIE, str(tmp_path / "crashed"), point, changes_to_json(CHANGES)))
     shutil.copytree(tmp_path / "crashed", tmp_path / "opened")
 
@@ -155,7 +155,7 @@ def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
     for metastore in opened.values():
         last = make.operation(DropObject(id=1), PutObject(record=make.source(9, "orders")))
         metastore.commit(last, based_on=metastore.snapshot())
-        metastore.settle_projections()
+        metastore.flush_projections()
     assert content(opened["crashed"].snapshot()) == content(oracle.snapshot())
     assert projected(tmp_path / "crashed") == projected(tmp_path / "oracle")
     assert content(Metastore.open(str(tmp_path / "crashed")).snapshot()) == content(oracle.snapshot())
