@@ -28,7 +28,7 @@ class Question:
     """A request to confirm an unsafe statement: its preview, and the token that confirms it.
 
     ``unallowed`` are the words that its ALLOW lacks for the predicted effects: a confirmation without having seen the
-    preview (``--yes``, ``unsafe_confirmation``) does not cover these. ``claim`` is an additional assertion that a
+    preview (``--yes``, ``unsafe_confirmation``) does not cover these. ``assertion`` is a further claim that a
     confirmation makes, which cannot be confirmed in advance either.
     """
 
@@ -36,12 +36,12 @@ class Question:
     preview: str
     token: str
     unallowed: tuple[str, ...] = ()
-    claim: str = ""
+    assertion: str = ""
 
     @property
     def takes_yes_beforehand(self) -> bool:
         """True if a confirmation in advance, without having seen the preview, is valid."""
-        return not self.unallowed and not self.claim
+        return not self.unallowed and not self.assertion
 
 
 def require_switch(snapshot: Snapshot, span: Span) -> None:
@@ -80,7 +80,7 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
         preview=preview,
         token=token_of(snapshot, plan),
         unallowed=plan.unallowed,
-        claim=plan.claim,
+        assertion=plan.assertion,
     )
 
 
@@ -99,7 +99,7 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
         hint += (
             f"; a confirmation in advance, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
         )
-    if question.claim:
+    if question.assertion:
         said = ": WITH (ASSUME_STOPPED = true)" if isinstance(plan.statement, InjectCheckpointOffsets) else ""
-        hint += f"; a confirmation in advance does not assert that {question.claim}{said}"
+        hint += f"; a confirmation in advance does not assert that {question.assertion}{said}"
     return SqlError(CONFIRMATION_NEEDED, message, span=plan.statement.span, detail=question.preview, hint=hint)

@@ -72,7 +72,7 @@ class Plan:
 
     ``affected`` are the ids whose epochs a confirmation depends on, and ``fingerprint`` is what else it depends on.
     ``session`` is a parameter to set in this session. ``unallowed`` are the words that the statement's ALLOW lacks for
-    the predicted effects: a confirmation in advance does not cover these. ``claim`` is an additional assertion that a
+    the predicted effects: a confirmation in advance does not cover these. ``assertion`` is a further claim that a
     confirmation makes, which cannot be confirmed in advance either. ``effect`` is an action outside the catalog, after
     the commit. ``notes`` are the first lines of EXPLAIN, about how the statement is carried out.
     """
@@ -86,7 +86,7 @@ class Plan:
     is_unsafe: bool = False
     affected: tuple[int, ...] = ()
     unallowed: tuple[str, ...] = ()
-    claim: str = ""
+    assertion: str = ""
     fingerprint: str = ""
     effect: Effect | None = None
     session: tuple[str, str | None] | None = None

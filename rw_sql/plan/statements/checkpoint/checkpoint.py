@@ -319,7 +319,7 @@ def _plan(
         if files
         else None,
         unallowed=_unallowed(statement, rows),
-        claim="" if statement.is_assumed_stopped else STOPPED,
+        assertion="" if statement.is_assumed_stopped else STOPPED,
         fingerprint=checkpoint.stamp + ",".join(f"{each.target.id}={each.position}" for each in moved),
     )
 
@@ -433,5 +433,5 @@ def lower_undo_checkpoint(
         preview=preview,
         is_unsafe=True,
         effect=UndoCheckpoint(path=path, number=entry.number, stamp=checkpoint.stamp, watch_seconds=watch_seconds),
-        claim="" if is_assumed_stopped else STOPPED,
+        assertion="" if is_assumed_stopped else STOPPED,
     )
