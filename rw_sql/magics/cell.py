@@ -1,4 +1,4 @@
-"""``%%rw``: statements in a cell, results as tables, errors without a traceback."""
+"""``%%rw``: runs statements in a cell, shows results as tables and errors without a traceback."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _read_arguments(line: str) -> _Arguments:
 
 
 class StatementMagic:
-    """Runs statements in the notebook's attached session: the variable ``spark``, else the active one."""
+    """Runs statements in the notebook's attached session: the variable ``spark``, else the active session."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
 
     def run(self, line: str, cell: str | None = None) -> None:
-        """Runs the statement on the line, or the cell's statements; shows each result as it comes."""
+        """Runs the statement on the line, or the cell's statements, and shows each result as it arrives."""
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
         from rw_sql.session.scripts import interrupted_at, run_statements
 
@@ -65,7 +65,7 @@ class StatementMagic:
             rows = read_rows(result) if result is not None and result.columns else None
             done += 1
             if rows is not None:
-                show_table: Callable[[object], object] = display  # IPython leaves it untyped
+                show_table: Callable[[object], object] = display  # IPython does not type it.
                 show_table(ResultTable(rows))
 
         text = line if cell is None else cell
@@ -109,7 +109,7 @@ class StatementMagic:
         return answer
 
     def _can_ask(self) -> bool:
-        """Whether somebody can answer: the request's front end says so, or IPython runs in a terminal."""
+        """True if a person can answer: the front end's request allows input, or IPython runs in a terminal."""
         kernel = getattr(self._shell, "kernel", None)
         if kernel is None:
             return sys.stdin.isatty()

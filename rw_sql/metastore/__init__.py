@@ -1,9 +1,10 @@
-"""What exists: frozen records in Delta tables, committed by compare-and-set, read as immutable snapshots.
+"""The catalog's storage: frozen records in Delta tables, committed by compare-and-set, read as immutable snapshots.
 
-The log of record is ``operations``; what a snapshot holds is a projection of it. Facts of the jobs have tables too.
+The table ``operations`` is the log of record, and a snapshot is a projection of it. Further tables store facts about
+the running jobs.
 
-Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, ``session``.
-Begin with ``records`` (what is stored) and ``store`` (how it is committed).
+Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, ``session``. Begin with ``records``
+(what is stored) and ``store`` (how it is committed).
 """
 
 from rw_sql.metastore.codec import (

@@ -1,4 +1,4 @@
-"""Brings a warehouse's metastore to the catalog's newest number. Any number of processes may do it at once."""
+"""Migrates a warehouse's metastore to the newest catalog version. Any number of processes may do so at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _APPLIED = "migration"
 
 
 def migrate(directory: str, catalog: Catalog) -> None:
-    """Applies the files that the warehouse has not seen.
+    """Applies the migrations that the warehouse does not have yet.
 
-    Raises SqlError METASTORE_IS_NEWER, and changes nothing, where it has seen one that the catalog does not have.
+    Raises SqlError METASTORE_IS_NEWER, and changes nothing, if the warehouse has a migration that the catalog lacks.
     """
     uri = join(directory, "migrations")
     table = StoredTable(uri) if DeltaTable.is_deltatable(uri) else None

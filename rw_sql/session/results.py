@@ -1,4 +1,4 @@
-"""Results as text cells, the form in which the command line and notebooks show them."""
+"""Results as text cells, for the command line and notebooks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_ROWS = 1000
-"""How many rows of a result are shown; a script that wants more writes them to a table."""
+"""The maximum number of rows shown; a script that needs more writes them to a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """A result as it is shown: every cell is text, None where the value is NULL. ``has_more``: the result goes on."""
+    """A result to display: every cell is text, None for NULL. ``has_more``: rows were left out."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | None, ...], ...]
@@ -22,13 +22,13 @@ class Rows:
 
     @property
     def count(self) -> str:
-        """How many rows there are, in words: ``3 rows``, ``the first 1000 rows``."""
+        """The number of rows in words: ``3 rows``, ``the first 1000 rows``."""
         count = f"{len(self.rows)} row{'' if len(self.rows) == 1 else 's'}"
         return f"the first {count}" if self.has_more else count
 
 
 def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
-    """Runs a query's DataFrame and takes at most ``most`` rows of it."""
+    """Runs a query's DataFrame and returns at most ``most`` of its rows."""
     taken = result.take(most + 1)
     return Rows(
         columns=tuple(result.columns),
@@ -38,7 +38,7 @@ def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
 
 
 def cell_text(value: Any) -> str | None:
-    """A value as a table shows it: booleans and NULL as SQL writes them, bytes in hexadecimal, arrays in brackets."""
+    """A value as text: booleans and NULL as in SQL, bytes in hexadecimal, arrays in brackets."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Scripts as the edges run them: an error of Spark's own statements is located and coded like one of ours."""
+"""Runs scripts for the command line and notebooks, with Spark's errors converted to located SqlErrors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.session.attach import Question, StatementText
 
-# Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query does,
-# in a heading behind it, counting from 1.
+# Errors of analysis and parsing end with the position, counted from 0; errors of a running query have it in a heading
+# after the message, counted from 1.
 _PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
 _HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
 _BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
@@ -36,9 +36,9 @@ def run_statements(
     on_result: Callable[[StatementText, DataFrame | None], None],
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> None:
-    """Runs a script's statements until the first error, each result handed to ``on_result`` before the next begins.
+    """Runs a script's statements until the first error; ``on_result`` receives each result before the next one starts.
 
-    Raises SqlError located in the script: of our statements their own, of Spark's RW409 with Spark's message.
+    Raises SqlError located in the script: for Spark's errors RW409 with Spark's message.
     """
     done = 0
 
@@ -55,9 +55,9 @@ def run_statements(
 
 
 def interrupted_at(script: str, done: int, why: str) -> str:
-    """Where Ctrl-C ended a script of which so many statements are done, and what of it holds.
+    """The message for a script interrupted by Ctrl-C after ``done`` statements.
 
-    ``why`` is what is to say of the statement that ran.
+    ``why`` describes the statement that was running.
     """
     parts = split_script(script)
     before = {0: "nothing was done before it", 1: "the one before it is done"}.get(
@@ -70,7 +70,7 @@ def interrupted_at(script: str, done: int, why: str) -> str:
 
 
 def spark_error(error: PySparkException, statement: str) -> SqlError:
-    """Spark's error as one of ours: its message without the plan behind it, and its place where it tells one."""
+    """Spark's error as an SqlError: the message without the plan, and the position if Spark gives one."""
     try:
         refuse_invisible(statement)
     except SqlError as invisible:

@@ -55,7 +55,9 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert refused.returncode == 1
     assert re.search(r"\n +100 \| +99 \n", refused.stdout)
     assert "DROP SOURCE" not in refused.stdout
-    assert refused.stderr.startswith("script.sql: RW304: this operation needs a confirmation and nobody can be asked\n")
+    assert refused.stderr.startswith(
+        "script.sql: RW304: this operation needs a confirmation, which nobody can give here\n"
+    )
     assert "LINE 12: INJECT SOURCE OFFSETS" in refused.stderr
     assert "DUPLICATES 10" in refused.stderr
     token = re.search(r"CONFIRM '(\w+)'", refused.stderr)

@@ -72,7 +72,7 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Life:
+class SplitIdentity:
     """What was seen of one process."""
 
     status: int
@@ -120,7 +120,7 @@ class Chain:
         """One process up to its kill; asserts that it came by SIGKILL, there, to what was to be killed."""
         life = self.live(kill)
         assert life.died_at == kill.point.partition("@")[0], self.story(f"{kill}: not reached, status {life.status}")
-        lease = Metastore.open(str(self.warehouse)).runtime.lease()
+        lease = Metastore.open(str(self.warehouse)).jobs.lease()
         assert lease is not None, self.story(f"{kill}: nobody ever owned the warehouse")
         if kill.kills == "jvm":
             assert life.noticed["jvm_status"] == -signal.SIGKILL, self.story(f"{kill}: {life.noticed}")
@@ -140,7 +140,7 @@ class Chain:
                 f"{kill}: its JVM ended with {ended}"
             )
 
-    def live(self, kill: Kill | None) -> Life:
+    def live(self, kill: Kill | None) -> SplitIdentity:
         """Starts a process and does what it asks for until it is gone."""
         pause = self.pauses.pass_over(self.warehouse)
         self.lives += 1
@@ -166,7 +166,7 @@ class Chain:
                 pass_fds=[theirs.fileno()],
             )
             theirs.close()
-            life = Life(status=0)
+            life = SplitIdentity(status=0)
             try:
                 self.serve(ours, life)
                 life.status = process.wait(_LIFE_SECONDS)
@@ -177,7 +177,7 @@ class Chain:
                 process.wait()
         return life
 
-    def serve(self, ours: socket.socket, life: Life) -> None:
+    def serve(self, ours: socket.socket, life: SplitIdentity) -> None:
         """Answers a process until its end of the channel is closed, which its JVM does not hold."""
         with ours.makefile("rw", encoding="utf-8") as channel:
             for line in channel:

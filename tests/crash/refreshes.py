@@ -171,7 +171,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
     begun = folder / "begun.txt"
     spark.sql("WAIT")
-    # Whether this upstream was loaded already is told by its version; a refresh that came to nothing is done again.
+    # Whether this upstream was loaded already is told by its version; a refresh that failed is done again.
     version = DeltaTable(str(folder / "upstream")).version()
     while not begun.exists() or begun.read_text() != str(version):
         spark.sql("REFRESH TABLE t")

@@ -24,7 +24,7 @@ def test_all_that_is_stored_is_a_week_older(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("rw_sql.runtime.delta.table_files.COMMITS_GRACE_SECONDS", 0.0)
     log = TendedLog.open(str(tmp_path))
     view = log.view("v", created_at_ms=now_ms())
-    assert try_take(log.context.metastore.runtime, "me", 1, is_local=True) is not None
+    assert try_take(log.context.metastore.jobs, "me", 1, is_local=True) is not None
     for batch in range(4):
         log.append(30)
         log.read(view, batch, log.output.table.version() + 1)
@@ -56,7 +56,7 @@ def test_all_that_is_stored_is_a_week_older(tmp_path: Path, monkeypatch: pytest.
     assert is_old(listed["at_ms"])
     assert sorted(DeltaTable(log.output.path).to_pyarrow_table(columns=["id"])["id"].to_pylist()) == rows
     metastore = Metastore.open(str(tmp_path))
-    lease, known = metastore.runtime.lease(), metastore.snapshot().get(view.id)
+    lease, known = metastore.jobs.lease(), metastore.snapshot().get(view.id)
     assert lease is not None
     assert is_old(lease.heartbeat_ms)
     assert is_old(known.created_at_ms)  # type: ignore[union-attr]

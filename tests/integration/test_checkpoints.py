@@ -338,7 +338,9 @@ def test_a_live_checkpoint(session: AttachedSession, live: tuple[StreamingQuery,
     session.answer(False)
     with pytest.raises(SqlError, match="was not confirmed"):
         session.sql(statement)
-    assert "a yes also says that the job that runs on this checkpoint is stopped" in session.questions[-1].preview
+    assert (
+        "confirming also asserts that the job that runs on this checkpoint is stopped" in session.questions[-1].preview
+    )
     session.answer(True)
     (injected,) = session.sql(statement)
     assert (injected.change, injected.detail) == ("INJECTED", "version at 0 (was 1)")

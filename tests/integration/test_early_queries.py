@@ -48,7 +48,7 @@ def _checkpoints(session: AttachedSession) -> Path:
 def _ending(session: AttachedSession) -> Any:
     """What is left of the source's last run in this process."""
     owner: Any = session.attached._runtime.owner
-    return next(iter(owner._reconciler._endings.values()), None)
+    return next(iter(owner._reconciler._stopped_readers.values()), None)
 
 
 def test_a_source_that_is_paused_again_has_read_nothing(

@@ -100,8 +100,8 @@ def test_at_the_shell(tmp_path: Path) -> None:
         said += interrupted(shell, "WAIT")
         said += interrupted(shell, "FLUSH")
         said += typed(shell, "SELECT count(*) AS n FROM slow;", "(1 row)")
-        wait_until(lambda: all(slow.done for slow in catalog.runtime.backfills().values()), "the history is being read")
-        (slow,) = catalog.runtime.backfills().values()
+        wait_until(lambda: all(slow.done for slow in catalog.jobs.backfills().values()), "the history is being read")
+        (slow,) = catalog.jobs.backfills().values()
         assert 0 < slow.done < slow.total == 5000
         assert runs.items() <= runs_of(shell).items()
 

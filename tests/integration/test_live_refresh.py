@@ -230,7 +230,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_row_and_what_to_type(
     session.sql("REFRESH TABLE t")
     (notice,) = session.sql("WAIT TABLE t")
     assert notice.detail == (
-        'the refresh came to nothing: column "v" of row (a = 3, word = z): NaN is not of type NUMERIC(10, 2): '
+        'the refresh failed: column "v" of row (a = 3, word = z): NaN is not of type NUMERIC(10, 2): '
         "DROP TABLE t, and create it with v DOUBLE PRECISION there, as SHOW CREATE TABLE t shows it; "
         "or mend the row upstream"
     )

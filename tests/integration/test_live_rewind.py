@@ -92,7 +92,7 @@ def test_what_an_operation_brought_is_taken_back(
     # While the source runs; what came since is not lost: it is read again.
     out = of_s + Counter(range(7, 12))
     assert sent(tmp_path) == out
-    with pytest.raises(SqlError, match='sink "archive" has sent out rows since'):
+    with pytest.raises(SqlError, match='sink "archive" has sent rows since'):
         session.sql(f"REWIND SOURCE s TO OPERATION {operation}")
     answers = session.sql(f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES REASON 'wrong source'")
     assert (answers[0].change, answers[0].detail) == ("REWOUND", f"to just before operation {operation}")
@@ -114,7 +114,7 @@ def test_what_an_operation_brought_is_taken_back(
         session.sql(f"UNDO OPERATION {rewind}")
     offered = session.sql("SELECT epoch, undo FROM rw_catalog.rw_operations WHERE is_unsafe ORDER BY epoch")
     assert [tuple(row) for row in offered] == [(operation, f"UNDO OPERATION {operation}"), (rewind, None)]
-    points = Metastore.open(session.warehouse).runtime.rewind_points()
+    points = Metastore.open(session.warehouse).jobs.rewind_points()
     # The sink stands still for the rewind, so it does not arrive at the rewind's own point.
     assert [point.operation for point in points] == [operation, rewind]
     assert points[0].reason is None

@@ -151,9 +151,9 @@ def test_a_value_is_one_object_of_strict_json_or_an_error(spark: SparkSession, c
 
 def test_the_reason_says_what_is_wrong(spark: SparkSession) -> None:
     said = {
-        b'{"id":3}{"id":4}': "the value goes on behind its JSON object",
-        b'{"id":7} trailing': "the value goes on behind its JSON object",
-        b'{"id":14}\x00': "the value goes on behind its JSON object",
+        b'{"id":3}{"id":4}': "the value has text after its JSON object",
+        b'{"id":7} trailing': "the value has text after its JSON object",
+        b'{"id":14}\x00': "the value has text after its JSON object",
         b'{"id":1,"x":"\xff"}': "the value is not UTF-8",
         b'{"id":1,"x":"\\ud800"}': "the value has half of a surrogate pair for a character",
         b"{'id':12}": "the value is not JSON of the declared columns",

@@ -79,7 +79,7 @@ def test_an_outcome_that_is_recorded_later_is_there_for_whoever_asks(metastore: 
     ]
     snapshot = metastore.snapshot()
     metastore.record_outcome_later(1, "applied", 6)
-    metastore.settle()
+    metastore.flush()
     assert metastore.snapshot() is snapshot
 
 
@@ -90,7 +90,7 @@ def test_outcomes_that_come_within_a_moment_are_one_commit(metastore: Metastore,
     before = metastore.version()
     for epoch in (1, 2, 3):
         metastore.record_outcome_later(epoch, "applied", epoch)
-    metastore.settle()
+    metastore.flush()
     assert metastore.version() == before + 1
     assert metastore.snapshot() is snapshot
     assert [(record.epoch, record.duration_ms) for record in metastore.operations()] == [(3, 3), (2, 2), (1, 1)]
@@ -123,7 +123,7 @@ def test_where_there_can_be_no_more_threads_an_outcome_is_recorded_at_once(
     monkeypatch.setattr(later, "Thread", Refused)
     monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
     metastore.record_outcome_later(1, "applied", 5)
-    metastore.settle(with_upkeep=True)
+    metastore.flush(with_upkeep=True)
     assert metastore.operations()[0].outcome == "applied"
 
 
@@ -145,7 +145,7 @@ def test_projections_follow_a_commit_and_the_ones_after_it(
     splits = f"{warehouse}/rw_catalog/fragment_splits"
     assert StoredTable(splits).transaction("projected") == 0
     may_go_on.set()
-    metastore.settle_projections()
+    metastore.flush_projections()
     assert StoredTable(splits).transaction("projected") == 2
     assert StoredTable(splits).read().num_rows == 5
     assert content(Metastore.open(warehouse).snapshot()) == content(second.snapshot)
@@ -164,7 +164,7 @@ def test_who_settles_waits_for_the_upkeep_that_the_last_outcome_began(
     monkeypatch.setattr(Metastore, "_upkeep", upkeep)
     monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
     metastore.record_outcome_later(1, "applied", 5)
-    settling = Thread(target=lambda: metastore.settle(with_upkeep=True))
+    settling = Thread(target=lambda: metastore.flush(with_upkeep=True))
     settling.start()
     assert begun.wait(10)
     settling.join(0.2)
@@ -317,7 +317,7 @@ def test_who_waits_for_a_commit_hears_of_it_before_the_projections(metastore: Me
 
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot(), on_append=hear)
     assert heard == [(1, 0)]
-    metastore.settle_projections()
+    metastore.flush_projections()
     assert metastore._projections["objects"].transaction("projected") == 1
 
 
@@ -356,13 +356,13 @@ def test_a_table_behind_an_object_store_is_read_through_it(metastore: Metastore,
     table = StoredTable(f"file://{warehouse}/rw_catalog/objects")
     assert table.latest_version() == 0
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
-    metastore.settle_projections()
+    metastore.flush_projections()
     assert table.latest_version() == 1
     new = table.read_new()
     assert (new.rows.num_rows, new.is_whole, new.version) == (1, False, 1)
     assert table.read(above=("epoch", 1)).num_rows == 0
     metastore.commit(make.source_with_splits(2, "others", 1), based_on=metastore.snapshot())
-    metastore.settle_projections()
+    metastore.flush_projections()
     table.refresh()
     table.upkeep()
     new = table.read_new()
@@ -421,7 +421,7 @@ def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, ware
         if turn == 60:
             changes.append(AssignSplits(fragment="1", splits=("late:0",)))
         snapshot = metastore.commit(make.operation(*changes), based_on=snapshot).snapshot
-        metastore.settle_projections()  # each in a commit of its own
+        metastore.flush_projections()  # each in a commit of its own
         if turn % 9 == 0:
             assert content(reader.snapshot()) == content(snapshot)
     assert content(reader.snapshot()) == content(snapshot)
@@ -436,7 +436,7 @@ def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, ware
 
 def test_a_dropped_metastore_kind_is_named(metastore: Metastore, warehouse: str, make: Make) -> None:
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
-    metastore.settle_projections()
+    metastore.flush_projections()
     table = StoredTable(f"{warehouse}/rw_catalog/objects")
     row = table.read().to_pylist()[0]
     row["record"] = row["record"].replace('"kind":"source"', '"kind":"pipe"')

@@ -98,7 +98,7 @@ class Pauses:
 
 def wait_until_left(warehouse: Path) -> None:
     """Returns once the process that owned a warehouse, and its JVM, which dies later, are gone."""
-    lease = Metastore.open(str(warehouse)).runtime.lease()
+    lease = Metastore.open(str(warehouse)).jobs.lease()
     if lease is None or (lease.is_released and lease.python_pid == os.getpid()):
         return
     never, deadline = threading.Event(), time.monotonic() + _GONE_SECONDS

@@ -1,4 +1,4 @@
-"""Looks at an upstream or a target before a definition is committed."""
+"""Checks the result of a look at an upstream or a target before a definition is committed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def require_upstream(upstream: Upstream, name: str, span: Span, *, kind: str = "source") -> None:
-    """Raises SqlError where the upstream does not answer or lacks what the object (of ``kind``) names."""
+    """Raises SqlError if the upstream does not answer or lacks what the object (of ``kind``) names."""
     if upstream.error is not None:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
             f'the upstream of {kind} "{name}" does not answer: {upstream.error}',
             span=span,
-            hint="check its address; WITH (VALIDATE = false), where the statement takes it, stores it all the same",
+            hint="check its address; WITH (VALIDATE = false), where the statement takes it, stores it anyway",
         )
     if upstream.missing:
         topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
@@ -32,9 +32,9 @@ def require_upstream(upstream: Upstream, name: str, span: Span, *, kind: str = "
 
 
 def require_target(target: SinkLook, name: str, span: Span, *, is_stored: bool = False) -> None:
-    """Raises SqlError where the target does not answer, is not there, or cannot take the sink's rows.
+    """Raises SqlError if the target does not answer, does not exist, or cannot store the sink's rows.
 
-    A sink that is stored may have rows of types that its target might refuse: it is not kept from running by that.
+    With ``is_stored`` a target that may refuse rows, by their types, is accepted: an existing sink continues to run.
     """
     if target.error is not None:
         raise SqlError(

@@ -1,4 +1,4 @@
-"""Counts that jobs keep for the warehouse's metrics: what no table of theirs shows."""
+"""Counters that jobs keep for the metrics, for facts that their tables do not show."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections import Counter
 
 
 class DecodeErrors:
-    """Records that views which read a source themselves could not decode, each view for itself. Any thread may add."""
+    """The records that direct readers could not decode, counted separately for each view. Thread-safe."""
 
     def __init__(self) -> None:
         self._found: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def add(self, source: str, records: int) -> None:
-        """Counts records of a source."""
+        """Adds records of a source."""
         with self._lock:
             self._found[source] += records
 
     def of(self, source: str) -> int:
-        """How many records of a source were counted since the process attached."""
+        """The records of a source counted since the process attached."""
         with self._lock:
             return self._found[source]

@@ -1,4 +1,4 @@
-"""A running job: one start of a streaming query, from its run number to its stop."""
+"""A running job: one run of a streaming query, from its run number to its stop."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ GRACE_SECONDS = 1.0
 
 
 class Job(Protocol):
-    """One start of a job."""
+    """One run of a job."""
 
     @property
     def spec(self) -> JobSpec:
-        """What it was started for."""
+        """The spec that it was started for."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Job(Protocol):
 
     @property
     def is_unproven(self) -> bool:
-        """Whether its first batch is under way: none has ended well yet."""
+        """True while its first batch is in progress and none has succeeded yet."""
         ...
 
     def failure(self) -> Failure | None:
@@ -47,16 +47,16 @@ class Job(Protocol):
         ...
 
     def stop(self) -> None:
-        """Ends it; returns when nothing of it runs any more in this process."""
+        """Stops it; afterwards nothing of it runs in this process."""
         ...
 
 
 class BrokenOffError(Exception):
-    """A batch ended because its query was being stopped, whatever it died of.
+    """A batch ended because its query was being stopped, whatever the immediate error.
 
-    Spark takes an error of Python for an interrupted one by the words of Py4J in it, and looks for them in the whole
-    traceback with a pattern (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on a long one. So
-    this is short and says just these words.
+    Spark detects an interrupted Python batch by Py4J's words in the traceback, with a pattern
+    (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on long tracebacks. This exception is
+    therefore short and contains exactly these words.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class BrokenOffError(Exception):
 
 
 class BatchGate:
-    """Knows whether a batch is being written, so that a stop can wait for it a moment."""
+    """Tracks whether a batch is being written, so that a stop can wait for it briefly."""
 
     def __init__(self) -> None:
         self._idle = threading.Event()
@@ -74,15 +74,16 @@ class BatchGate:
         self._has_ended = False
         self._is_stopping = False
         self.stall: StalledError | None = None
-        """Why a batch refused to go on, where one did."""
+        """Why a batch refused to continue, if one did."""
         self._busy_since: float | None = None
 
     def close(self) -> None:
-        """Says that the query is being stopped: what its batch dies of from now on is not its failure."""
+        """Marks the query as being stopped: later errors of its batch are not failures."""
         self._is_stopping = True
 
     def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop."""
+        """Wraps the ``foreachBatch`` function: raises BrokenOffError if the batch fails because its query is being
+        stopped."""
 
         def guarded(frame: DataFrame, batch: int) -> None:
             self._busy_since = time.monotonic()
@@ -98,7 +99,7 @@ class BatchGate:
                 return
             finally:
                 self._busy_since = None
-            # Outside of the handler: what it died of must not be in the traceback.
+            # Outside the handler: the original error must not be in the traceback.
             raise BrokenOffError
 
         return guarded
@@ -112,12 +113,12 @@ class BatchGate:
 
     @property
     def is_in_first(self) -> bool:
-        """Whether a batch is being written, and none has been to its end."""
+        """True while a batch is being written and none has succeeded yet."""
         return not self._has_ended and not self._idle.is_set()
 
     @property
     def busy_seconds(self) -> float:
-        """How long the batch under way has taken so far; 0 where none is."""
+        """The seconds that the batch in progress has taken so far; 0 if there is none."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -134,7 +135,7 @@ def stop_query(query: StreamingQuery, gate: BatchGate) -> None:
 
 
 def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Failure | None:
-    """Why a query ended; None while it is active. ``stall`` is what its batch said, if it said anything."""
+    """Why a query ended; None while it is active. ``stall`` is the reason given by its batch, if any."""
     if query is None:
         return Failure(reason="it was never started")
     if query.isActive:
@@ -146,7 +147,7 @@ def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Fail
 
 
 def _innermost(thrown: Any) -> str:
-    """What the innermost of an exception's causes says; those around it say that a query failed."""
+    """The message of the innermost cause; the outer ones only say that a query failed."""
     said = ""
     while thrown is not None:
         said = thrown.getMessage() or said

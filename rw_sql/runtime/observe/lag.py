@@ -1,4 +1,4 @@
-"""How far each job is behind what it reads."""
+"""The lag of each job behind its inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.job_specs import fed_by, named_splits, rebuilt
-from rw_sql.model.pauses import own_inputs
+from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.runtime.delta.delta_log import added_rows, latest_version, read_actions
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 LOOK_SECONDS = 2.0
-"""How long all upstreams together may take to answer; what does not is not known."""
+"""The time limit for looking at all upstreams, in seconds; lags of slower ones are unknown."""
 
 _MOST_VERSIONS = 1000
 
 
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
-    """Records a source is behind its upstream, rows a view is behind its inputs; None where nobody can tell soon."""
+    """Records that a source is behind its upstream, and rows that a view is behind its inputs; None if not known
+    soon."""
     behind: dict[str, int | None] = {}
     own: dict[str, int | None] = {}
     sources = [source for source in snapshot.all("source") if snapshot.readers_of(source.id)]
@@ -53,7 +54,7 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
                 behind[reader.job] = lag
     for view in snapshot.kept:
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        read_itself = {source.id for source in own_inputs(snapshot, view)}
+        read_itself = {source.id for source in direct_inputs(snapshot, view)}
         others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
         parts = [own.get(reader_fragment(view.id, source_id)) for source_id in read_itself]
         parts.append(rows_behind(context, snapshot, view, checkpoint, others))
@@ -77,7 +78,7 @@ def rows_behind(
     checkpoint: str,
     inputs: tuple[int, ...] | None = None,
 ) -> int | None:
-    """How many rows of its inputs (all where None) a reader has not read; None where nobody can tell soon."""
+    """The number of rows of its inputs (None: all) that a reader has not read; None if not known soon."""
     ids = reader.inputs if inputs is None else inputs
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
     fed = (tables[id_] for id_ in fed_by(snapshot, reader))
@@ -88,7 +89,7 @@ def rows_behind(
 
 
 def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
-    """Looks at all upstreams at once, and takes what has come when the time is over."""
+    """Looks at all upstreams concurrently; returns the results available at the time limit."""
     found: dict[int, Upstream] = {}
 
     def look(source: SourceRecord, options: Mapping[str, str]) -> None:
@@ -98,7 +99,7 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) ->
     for source in sources:
         try:
             options = context.options_of(source, snapshot)
-        except SqlError:  # a secret that cannot be read: the job's own reason says so
+        except SqlError:  # A secret cannot be read: the job's own reason says so.
             continue
         pending.append(run_in_background(partial(look, source, options), f"lag-{source.id}"))
     wait(pending, LOOK_SECONDS)
@@ -125,7 +126,7 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
 
 
 def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> int | None:
-    """How many rows a table got since the version a view has reached; None where nobody can tell cheaply."""
+    """The rows added to a table since the version that a view has reached; None if that is expensive to determine."""
     newest = latest_version(context.warehouse, table)
     if newest < 0:
         return 0
@@ -136,7 +137,7 @@ def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> int
     for version in range(first, newest + 1):
         try:
             added = added_rows(read_actions(context.warehouse, table, version))
-        except FileNotFoundError:  # cleaned away: the view will not find it either
+        except FileNotFoundError:  # Cleaned up: the view will not find it either.
             return None
         if added is None:
             return None

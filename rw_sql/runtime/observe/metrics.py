@@ -1,4 +1,4 @@
-"""A warehouse's figures for Prometheus and SHOW METRICS: operations from the log of record, jobs from their tables."""
+"""A warehouse's metrics for Prometheus and SHOW METRICS: operations from the log of record, jobs from their tables."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ HELP = {
     "rw_sql_job_running": "1 while a job runs, 0 otherwise, also while it is flapping.",
     "rw_sql_job_flapping": "1 while a job starts and fails again and again, 0 otherwise.",
 }
-"""Every figure there is, with what it says. Names that end in ``_total`` only grow."""
+"""All metrics with their descriptions. Names that end in ``_total`` are counters."""
 
 
 @dataclass(slots=True)
 class _Operations:
-    """What the log of record adds up to, up to ``epoch``."""
+    """Totals of the log of record up to ``epoch``."""
 
     epoch: int = 0
     by_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class _Operations:
 
 @dataclass(slots=True)
 class _Committed:
-    """What a job's table got since the version that was newest when this process first looked."""
+    """The rows and commits added to a job's table since the version that was newest at the first look."""
 
     version: int
     rows: int = 0
@@ -67,9 +67,9 @@ class _Committed:
 
 
 class Metrics:
-    """The figures of one warehouse, in any process that is attached to it. Any thread may ask.
+    """The metrics of one warehouse, in any attached process. Thread-safe.
 
-    Rows are counted from the first time that somebody asks.
+    Rows are counted from the first request on.
     """
 
     def __init__(self, context: Context) -> None:
@@ -80,7 +80,7 @@ class Metrics:
         self._lock = threading.Lock()
 
     def samples(self) -> tuple[Sample, ...]:
-        """Every figure as of now, in the order of HELP."""
+        """The current value of every metric, in the order of HELP."""
         snapshot = self._context.metastore.snapshot()
         with self._lock:
             self._count_operations(snapshot)
@@ -157,7 +157,7 @@ class Metrics:
         return found
 
     def _of_sinks(self, snapshot: Snapshot) -> Iterator[Sample]:
-        """The rejected rows of the sinks that have a table of them."""
+        """The rejected rows of sinks that keep them."""
         warehouse = self._context.warehouse
         for sink in snapshot.all("sink"):
             table = warehouse.rejected(sink.id, sink.generation)
@@ -173,12 +173,12 @@ class Metrics:
     def _count(self, table: str) -> _Committed:
         warehouse = self._context.warehouse
         newest = latest_version(warehouse, table)
-        # A table that comes into being while this process looks is counted from its first commit.
+        # A table created after the first look is counted from its first commit.
         counted = self._tables.setdefault(table, _Committed(version=newest))
         for version in range(counted.version + 1, newest + 1):
             try:
                 actions = read_actions(warehouse, table, version)
-            except FileNotFoundError:  # cleaned away before anybody looked
+            except FileNotFoundError:  # Cleaned up before it was read.
                 continue
             counted.rows += column_count(actions, None)
             counted.errors += column_count(actions, ERROR)
@@ -187,7 +187,7 @@ class Metrics:
 
 
 def metrics_of(context: Context) -> Metrics:
-    """The warehouse's figures in this process: one object, which counts from the first time that somebody asks."""
+    """The warehouse's metrics in this process: a single object, which counts from the first request on."""
     found: Metrics | None = context.made.get("metrics")
     if found is None:
         found = context.made.setdefault("metrics", Metrics(context))
@@ -195,13 +195,13 @@ def metrics_of(context: Context) -> Metrics:
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, str]:
-    """The jobs of sources and views, with the name of the object."""
+    """The jobs of sources and views, with the objects' names."""
     sources = {ingest_fragment(source.id): source.name for source in snapshot.all("source") if source.is_shared}
     return sources | {view_job(view.id): view.name for view in snapshot.kept}
 
 
 def _states_set(record: OperationRecord) -> Counter[int]:
-    """How many positions an operation set, by source id."""
+    """The number of positions that an operation set, by source id."""
     found: Counter[int] = Counter()
     for change in changes_from_json(record.changes):
         if isinstance(change, PutSplitStates):
@@ -215,13 +215,13 @@ def _name(snapshot: Snapshot, id_: int) -> str:
 
 
 class _Scrape(Collector):
-    """What a scrape gets. A catalog or upstream that does not answer now leaves out its figures, not the others'."""
+    """One scrape. If the catalog or an upstream does not answer, only its metrics are left out."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """Every figure as Prometheus' families."""
+        """All metrics as Prometheus metric families."""
         try:
             samples = self._metrics.samples()
         except (SqlError, OSError, DeltaError) as error:
@@ -240,9 +240,9 @@ class _Scrape(Collector):
 
 
 def serve_metrics(metrics: Metrics, where: str) -> int:
-    """Answers scrapes at ``port`` of this machine's loopback or at ``host:port``, for as long as the process lives.
+    """Serves scrapes at ``port`` (loopback only) or ``host:port`` until the process ends.
 
-    Returns the port. Raises SqlError INVALID_PARAMETER where it cannot be listened on.
+    Returns the port. Raises SqlError INVALID_PARAMETER if the address cannot be used.
     """
     host, _, port = where.rpartition(":")
     registry = CollectorRegistry(auto_describe=False)

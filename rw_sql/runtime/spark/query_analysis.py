@@ -1,4 +1,4 @@
-"""What Spark makes of a view's query, before anything exists: its schema, its keys, or why it cannot be kept up."""
+"""Analyzes a view's query with Spark before anything is created: its schema and keys, or why it is not supported."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
     from rw_sql.runtime.spark.sessions import SparkSessions
 
-# PySpark logs every failed analysis as JSON; what matters of it is in the error that the user gets.
+# PySpark logs every failed analysis as JSON; the relevant part is in the error that the user gets.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 _UNSTORABLE = (NullType, YearMonthIntervalType, DayTimeIntervalType, CalendarIntervalType, VariantType, TimeType)
 
 _TIME_WINDOW = "spark.timeWindow"
-"""Spark's mark of a column that ``window()`` made. It marks session windows too, but they take no update mode."""
+"""Spark's metadata of columns made by ``window()``. Session windows have it too, but do not support update mode."""
 
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
 def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
-    """Analyzes the query over empty relations of these columns; nothing is started."""
+    """Analyzes the query over empty relations with these columns; nothing is started."""
     from pyspark.errors import PySparkException
 
     spark = sessions.new()
@@ -76,7 +76,7 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
 
 
 def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
-    """Whether a text means the same as a query, to Spark."""
+    """True if Spark considers a text equivalent to a query."""
     from pyspark.errors import PySparkException
 
     try:
@@ -86,7 +86,7 @@ def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
 
 
 def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) -> QueryAnalysis:
-    """The answer for a query that Spark takes, unless a Delta table cannot hold its rows."""
+    """The result for a query that Spark accepts, unless a Delta table cannot store its rows."""
     for column in frame.schema.fields:
         kind = _unstorable(column.dataType)
         if kind is not None:
@@ -101,7 +101,7 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) ->
     if request.form == WHOLE:
         found = replace(found, operators=_operators(analyzed_plan(frame)))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):
-        return found  # refused by whoever asked, who can name the column
+        return found  # The caller refuses it, and can name the column.
     try:
         Schema.from_json(schema)
     except (ValueError, TypeError) as error:
@@ -113,11 +113,11 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) ->
 
 
 _CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|current_time)\(")
-"""Spark's plans have ``unix_timestamp()`` and ``curdate()`` as these."""
+"""Spark's plans use these for ``unix_timestamp()`` and ``curdate()``."""
 
 
 def _varying(frame: DataFrame) -> str | None:
-    """What in a query makes its result another one each time it is run; None where nothing does."""
+    """The non-deterministic part of a query; None if there is none."""
     plan = analyzed_plan(frame)
     if not plan.deterministic():
         return "a function that gives another value each time"
@@ -126,7 +126,7 @@ def _varying(frame: DataFrame) -> str | None:
 
 
 def _varying_step(plan: Any) -> str | None:
-    """The step of a plan, other than a projection, in which something varies."""
+    """The step of a plan, other than a projection, with a non-deterministic expression."""
     if _class(plan) not in ("Project", *_TRANSPARENT):
         parts = plan.expressions()
         for part in (parts.apply(i) for i in range(parts.size())):
@@ -140,7 +140,7 @@ def _operators(plan: Any) -> frozenset[str]:
 
 
 def _is_bare_aggregation(frame: DataFrame) -> bool:
-    """Whether a query is one aggregation, of which nothing but columns are picked afterwards."""
+    """True if a query is a single aggregation from which only columns are selected."""
     plan = analyzed_plan(frame)
     while _class(plan) in (*_TRANSPARENT, "Project"):
         (plan,) = _children(plan)
@@ -148,7 +148,7 @@ def _is_bare_aggregation(frame: DataFrame) -> bool:
 
 
 def _unstorable(kind: DataType) -> DataType | None:
-    """The type, or the part of it, that a Delta table has no column of."""
+    """The type, or the part of it, that a Delta table cannot store."""
     match kind:
         case StructType(fields=fields):
             parts = [field.dataType for field in fields]
@@ -188,7 +188,7 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The output columns that identify a row where the query replaces rows; or a refusal with its hint."""
+    """The output columns that identify a row if the query replaces rows; or a refusal with its hint."""
     top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None
@@ -238,7 +238,7 @@ def _output_of(group: Any, outputs: Any, names: dict[int, str]) -> str | None:
 
 
 def _is_start_of(column: Any, group: Any) -> bool:
-    """Whether it is the start of the time window grouped by: windows of one length, so the start tells which."""
+    """True if the column is the start of the grouping time window: its length is fixed, so the start identifies it."""
     return (
         _class(column) == "GetStructField"
         and column.child().semanticEquals(group)

@@ -1,4 +1,4 @@
-"""Whether a query makes each of its rows of one row that it reads."""
+"""Detects queries that make each output row from a single input row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "
 
 
 def is_by_row(frame: DataFrame) -> bool:
-    """Whether each row of a stream comes of one row that is read, and nothing is kept of any."""
+    """True if each row of a stream is made from one input row, without state."""
     return steps_by_row(frame) is not None
 
 
 def steps_by_row(frame: DataFrame) -> tuple[str, ...] | None:
-    """What such a stream does with each row, by Spark's names of it, the last first; None for any other stream."""
+    """The steps of such a stream, with Spark's names, the last first; None for other streams."""
     found: list[str] = []
     plan = analyzed_plan(frame)
     while True:
@@ -33,7 +33,7 @@ def steps_by_row(frame: DataFrame) -> tuple[str, ...] | None:
 
 
 def makes_more(frame: DataFrame) -> bool:
-    """Whether a by-row query makes several rows of one."""
+    """True if a row-by-row query may make several rows from one."""
     plan = analyzed_plan(frame)
     while plan.children().size() == 1:
         if str(plan.nodeName()) == "Generate":

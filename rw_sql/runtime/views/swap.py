@@ -1,4 +1,4 @@
-"""Puts views that were made anew in the place of the old ones, once they hold what those hold."""
+"""Replaces views' tables by rebuilt ones that have caught up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def swap_rebuilt(context: Context) -> bool:
-    """Lets views that have caught up serve, those that read each other together; whether some do now."""
+    """Swaps rebuilt views that have caught up, those that read each other together; True if any was swapped."""
     snapshot = context.metastore.snapshot()
     if not snapshot.all("rebuild"):
         return False
@@ -42,11 +42,11 @@ def swap_rebuilt(context: Context) -> bool:
 
 
 def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
-    """Whether the new table has, of each input, all that the old one has."""
+    """True if the new table has read everything of each input that the old one has."""
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True
-    status = context.metastore.runtime.job_statuses().get(rebuild_job(rebuild))
+    status = context.metastore.jobs.job_statuses().get(rebuild_job(rebuild))
     if status is None or status.state != "RUNNING":
         return False
     warehouse, then = context.warehouse, rebuilt(snapshot)
@@ -62,7 +62,7 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         feeds = {table} if id_ in fed else set()
         old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
-        # Of a table that the old one does not read, all there is.
+        # All of a table that the old one does not read.
         wanted = old.get(table, _last_data(context, given) + 1)
         if new.get(table, 0) < wanted:
             return False

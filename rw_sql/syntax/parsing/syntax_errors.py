@@ -1,6 +1,6 @@
-"""What a syntax error says: what stood there, what could have stood there, and which of that was probably meant.
+"""Messages of syntax errors: the token found, what was expected, and the word that was probably meant.
 
-The sentences are RisingWave's where it has one for the place, since its users search for them.
+The sentences are RisingWave's where it has one, because its users search for them.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("UNSAFE RENAME ADD", "what to change after ALTER SOURCE"),
     )
 )
-"""What is expected where all of these terminals can stand; the first that fits counts."""
+"""The expected construct where all of these terminals are accepted; the first match is used."""
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
 
 
 def found(token: Token) -> str:
-    """What stood there, as an error says it."""
+    """The token found, as a message names it."""
     return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
 
 
 def syntax_error(token: Token, accepted: set[str], last: Any) -> SqlError:
-    """The error for a token that cannot stand where it does.
+    """The error for an unexpected token.
 
-    ``accepted`` are the terminals that can stand there, ``last`` is the value in front of it, None where there is none.
+    ``accepted`` are the terminals accepted at its position, ``last`` is the value before it, or None.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     near = near_names(token.upper, keywords, most=1) if token.kind == WORD else []
@@ -80,7 +80,7 @@ def syntax_error(token: Token, accepted: set[str], last: Any) -> SqlError:
 
 
 def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, list[str]]:
-    """What the sentence says was expected, and the list that the hint gives."""
+    """The expectation for the sentence, and the list for the hint."""
     signs = sorted(f'"{_SIGN_OF[t]}"' for t in accepted if t in _SIGN_OF)
     values = sorted({_DESCRIBED[t] for t in accepted if t in _DESCRIBED and t != "$END"})
     listed = [*values, *keywords, *signs]

@@ -1,6 +1,6 @@
-"""What is understood but has no meaning here, with what to use instead.
+"""Statements that parse but have no meaning in rw_sql, with what to use instead.
 
-Which of the other statements run is the planner's to say; these never will in this form.
+Statements in these forms never run. Whether other statements run is decided by the planner.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
         "ALTER SOURCE ... RESET",
         "RESET SOURCE SPLITS forgets splits, INJECT SOURCE OFFSETS moves them",
     ),
-    ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
-    ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
+    ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
+    ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
     ast.BeginTransaction: ("BEGIN", "BEGIN UNSAFE makes one operation of several; every other statement is its own"),
-    ast.Recover: ("RECOVER", "jobs are restarted by themselves; SHOW JOBS says why one stands still"),
+    ast.Recover: ("RECOVER", "jobs restart automatically; SHOW JOBS shows why one is stopped"),
 }
 _SETTINGS = {
     "SOURCE": ("source_rate_limit", "barrier_interval_ms"),
@@ -48,7 +48,7 @@ _ALTER_SET = {
     "sink_rate_limit": "PAUSE SINK stops a sink",
 }
 _SHOW_KINDS = {
-    "INTERNAL TABLES": "SHOW SOURCE SPLITS shows positions; rw_catalog holds the rest",
+    "INTERNAL TABLES": "SHOW SOURCE SPLITS shows positions, rw_catalog everything else",
     "SUBSCRIPTIONS": "read the view's Delta table, or its change data feed, from Spark",
     "CLUSTER": "SHOW JOBS and Spark's own pages",
     "PROCESSLIST": "SHOW JOBS",
@@ -58,7 +58,7 @@ _SHOW_KINDS = {
 
 
 def unsupported(statement: Statement) -> SqlError | None:
-    """The error NOT_SUPPORTED for a statement that means nothing here, with a hint what to use instead; else None."""
+    """The error NOT_SUPPORTED, with a hint, for a statement without a meaning in rw_sql; else None."""
     if isinstance(statement, ast.Explain):
         if statement.is_analyze or statement.options:
             return _error("EXPLAIN with options", "EXPLAIN alone prints the steps", statement)
@@ -99,7 +99,7 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
 
 
 def _has_no_rows(table: ast.CreateTable) -> bool:
-    """Whether nothing tells which columns a table has."""
+    """True if nothing defines the columns of a table."""
     told = table.columns or table.query or table.cdc_table or table.wildcard is not None or table.options
     return not told
 

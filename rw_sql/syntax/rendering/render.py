@@ -1,4 +1,4 @@
-"""Statement → canonical text: keywords upper, types canonical, quotes only where needed, options in their order."""
+"""Statement → canonical text: upper-case keywords, canonical types, quotes only where needed, options in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["RENDERERS", "column_text", "include_text", "key_text", "name_text", 
 def render(statement: ast.Statement) -> str:
     """The canonical text of a statement, without ``;``. Parsing it gives an equal statement.
 
-    CREATE SECRET and ALTER SECRET keep their content: redact before storing or printing.
+    CREATE SECRET and ALTER SECRET include their content: redact it before storing or printing.
     """
     return RENDERERS[type(statement)](statement)
 

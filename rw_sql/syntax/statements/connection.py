@@ -47,7 +47,7 @@ class AlterConnectionOptions(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSecret(Statement):
-    """``CREATE SECRET [IF NOT EXISTS] n WITH (backend = …) [AS 'content']``. The content is in no ``repr``."""
+    """``CREATE SECRET [IF NOT EXISTS] n WITH (backend = …) [AS 'content']``. No ``repr`` shows the content."""
 
     name: Name
     options: tuple[Option, ...] = ()
@@ -57,7 +57,7 @@ class CreateSecret(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSecret(Statement):
-    """``ALTER SECRET n [WITH (backend = …)] AS 'content'``. The content is in no ``repr``."""
+    """``ALTER SECRET n [WITH (backend = …)] AS 'content'``. No ``repr`` shows the content."""
 
     name: Name
     content: OptionValue = field(repr=False)

@@ -45,7 +45,7 @@ def test_an_owner_that_has_said_nothing_yet_starts_the_jobs(session: Session) ->
 def test_what_a_killed_owner_said_holds_no_more(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     (source,), (view,) = (session.metastore.snapshot().all(kind) for kind in ("source", "materialized_view"))
     reader, reading, dropped = f"ingest-{source.id}", f"mv-{view.id}", "mv-99"
-    facts = session.metastore.runtime
+    facts = session.metastore.jobs
     facts.write_job_status(
         [
             JobStatus(job=reader, object_id=source.id, state="STALLED", reason="no broker", restarts=2, updated_ms=1),

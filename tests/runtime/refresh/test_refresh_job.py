@@ -217,7 +217,7 @@ def test_a_refresh_goes_through_its_states_and_ends_idle(world: World) -> None:
         assert world.held() == world.upstream
         assert (world.record.refresh, world.record.failure) == (seed + 1, None)
         assert world.record.succeeded_ms is not None
-        told = world.context.metastore.runtime.chunks_of(TABLE)
+        told = world.context.metastore.jobs.chunks_of(TABLE)
         assert [chunk.chunk for chunk in told] == [-1, 0, 1, 2]
         assert all(chunk.is_done and chunk.refresh == seed + 1 for chunk in told)
         assert told[-1].position is not None
@@ -292,7 +292,7 @@ def test_killed_anywhere_the_end_is_right(world: World, point: str) -> None:
 
 
 def chunks(world: World) -> tuple[Any, ...]:
-    return world.context.metastore.runtime.chunks_of(TABLE)
+    return world.context.metastore.jobs.chunks_of(TABLE)
 
 
 def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:

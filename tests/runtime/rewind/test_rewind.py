@@ -193,7 +193,7 @@ def test_operations_on_the_same_rows_share_a_copy_and_old_points_go(tmp_path: Pa
     mini.run("INJECT SOURCE OFFSETS s VALUES ('1-0' = 7) ALLOW DUPLICATES")
     second = mini.epoch()
     mini.settle()
-    facts = mini.context.metastore.runtime
+    facts = mini.context.metastore.jobs
     points = facts.rewind_points(mini.source.id)
     assert [point.operation for point in points] == [first, second]
     assert len({point.folder for point in points}) == 1
@@ -235,7 +235,7 @@ def test_a_view_that_has_not_read_all_leaves_the_operation_without_a_point(tmp_p
     view = mini.context.metastore.snapshot().find("materialized_view", "counts")
     assert view is not None
     stalled = JobStatus(job=f"mv-{view.id}", object_id=view.id, state="STALLED", reason="no disk")
-    mini.context.metastore.runtime.write_job_status([stalled])
+    mini.context.metastore.jobs.write_job_status([stalled])
     mini.run("INJECT SOURCE OFFSETS s VALUES ('1-0' = 7) ALLOW DUPLICATES")
     operation = mini.epoch()
     mini.settle()
@@ -282,7 +282,7 @@ def test_what_is_gone_is_said_beforehand(mini: MiniWarehouse, operation: int, tm
     with pytest.raises(SqlError, match='materialized view "counts_late" was made after the operation'):
         mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
     mini.run("DROP MATERIALIZED VIEW counts_late")
-    (point,) = mini.context.metastore.runtime.rewind_points(mini.source.id)
+    (point,) = mini.context.metastore.jobs.rewind_points(mini.source.id)
     counts = next(found for found in point.dependents if found.id == mini.views()[1].id)
     shutil.rmtree(f"{mini.context.warehouse.uri}/checkpoints/{point.folder}/mv-{counts.id}")
     with pytest.raises(SqlError, match='"counts" has no copy of its checkpoint any more'):

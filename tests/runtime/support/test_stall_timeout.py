@@ -106,11 +106,11 @@ class Made:
         )
         operation = Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=view),))
         self.metastore.commit(operation, based_on=self.metastore.snapshot())
-        assert try_take(self.metastore.runtime, "this one", 1, is_local=True) is not None
+        assert try_take(self.metastore.jobs, "this one", 1, is_local=True) is not None
         self.say(0)
 
     def say(self, done: int, *, is_over: bool = False) -> None:
-        self.metastore.runtime.write_backfill(
+        self.metastore.jobs.write_backfill(
             BackfillProgress(
                 job="mv-2",
                 object_id=2,
@@ -149,7 +149,7 @@ def test_wait_gives_up_when_nothing_moves_and_says_what(tmp_path: Path) -> None:
     assert caught.value.message == (
         "WAIT gave up: nothing moved for 0.05 s: v is reading history: 0.00% (0/100) (not started)"
     )
-    assert caught.value.hint == ("wait longer: SET statement_timeout = '1s'; WAIT; SHOW JOBS tells what each job does")
+    assert caught.value.hint == ("wait longer: SET statement_timeout = '1s'; WAIT; SHOW JOBS shows what each job does")
 
 
 def test_wait_goes_on_while_a_history_is_read_however_slowly(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_heartbeat_does_not_wait_for_the_upkeep_of_its_table(
     store: S3Store, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rw_sql.metastore.table.UPKEEP_EVERY", 10)
-    facts = Metastore.open(warehouse.uri).runtime
+    facts = Metastore.open(warehouse.uri).jobs
     lease = try_take(facts, "me", os.getpid(), is_local=False)
     assert lease is not None
 
@@ -145,4 +145,4 @@ def test_a_heartbeat_does_not_wait_for_the_upkeep_of_its_table(
     paths = [request.path for request in store.requests()[before:] if request.method == "GET"]
     assert len([path for path in paths if "/runtime_lease/part-" in path]) < 10
     assert any(path.endswith("_last_checkpoint") for path in paths)
-    assert Metastore.open(warehouse.uri).runtime.lease() == lease
+    assert Metastore.open(warehouse.uri).jobs.lease() == lease

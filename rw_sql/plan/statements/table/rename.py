@@ -1,4 +1,4 @@
-"""Lowers ALTER {MATERIALIZED VIEW | TABLE} … RENAME TO: what reads it goes on reading it."""
+"""Lowers ALTER {MATERIALIZED VIEW | TABLE} … RENAME TO; readers of the object continue to read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rw_sql.model.definitions import sink_definition, source_definition, table_d
 from rw_sql.model.names import find_table, find_view, object_name, require_free
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.table.table import reading
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Plan]:
-    """RENAME TO of a materialized view or table; its rows and the place where it and its readers stand stay."""
+    """RENAME TO of a materialized view or table; rows and positions stay."""
     yield from ()
     if statement.kind not in ("MATERIALIZED VIEW", "TABLE"):
         raise SqlError(
@@ -51,7 +51,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Pla
         return nothing(statement, view.name, "it has this name already")
     require_free(snapshot, statement.new_name)
     changes = _renamed_table(snapshot, view, new) if isinstance(view, TableRecord) else [_renamed_view(view, new)]
-    rows = [ObjectChange(object=new, change="RENAMED", detail=f"was {view.name}")]
+    rows = [ResultRow(object=new, change="RENAMED", detail=f"was {view.name}")]
     for reader in snapshot.readers_of(view.id):
         try:
             changes.append(PutObject(record=_reading(reader, view.name, new)))
@@ -59,7 +59,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Pla
             error.message = f"{reader.kind.replace('_', ' ')} {reader.name}: {error.message}"
             error.span = statement.name.span
             raise
-        rows.append(ObjectChange(object=reader.name, change="ALTERED", detail=f"reads {new}"))
+        rows.append(ResultRow(object=reader.name, change="ALTERED", detail=f"reads {new}"))
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
@@ -80,7 +80,7 @@ def _renamed_view(view: MaterializedViewRecord, new: str) -> Change:
 
 
 def _renamed_table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
-    """The table, its source, and what holds that: all have one name."""
+    """The table, its source, and the source's pauses, which all have the same name."""
     definition = replace(table_definition(table.definition), name=Name(parts=(new,)))
     kept = table.maintenance
     renamed = replace(
@@ -106,7 +106,7 @@ def _renamed_table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Cha
 
 
 def _reading(reader: MaterializedViewRecord | SinkRecord, old: str, new: str) -> MaterializedViewRecord | SinkRecord:
-    """A view or sink as it is when what it reads has another name."""
+    """A view or sink whose input has been renamed."""
     if isinstance(reader, SinkRecord):
         sink = sink_definition(reader.definition)
         query = None if sink.query is None else _renamed(sink.query, old, new, "risingwave")

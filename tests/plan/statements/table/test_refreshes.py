@@ -314,16 +314,16 @@ def test_show_jobs_tells_the_state_and_how_far_it_is() -> None:
     commit(world, finished(state(world), 1))
     world.run("REFRESH TABLE t")
     commit(world, given_up_operation(state(world), "connection refused"))
-    assert jobs_row(world) == ("IDLE", "the newest refresh came to nothing: connection refused")
+    assert jobs_row(world) == ("IDLE", "the newest refresh failed: connection refused")
     shown = world.plan("SHOW TABLES").table
     assert shown is not None
-    assert shown.rows[0][:4] == ("t", "jdbc", "IDLE", "the newest refresh came to nothing: connection refused")
+    assert shown.rows[0][:4] == ("t", "jdbc", "IDLE", "the newest refresh failed: connection refused")
 
 
 def test_cancel_ends_a_loading_and_no_merge() -> None:
     world = refreshable_world()
     id_ = table(world).id
-    assert refused(world, f"CANCEL JOBS {id_}").message == f"there is no job {id_} that is being made"
+    assert refused(world, f"CANCEL JOBS {id_}").message == f"there is no backfill or refresh with id {id_}"
     world.run("REFRESH TABLE t")
     progress(world, "loading", 3, 8)
     assert world.answers(f"CANCEL JOBS {id_}") == [("CANCELLED", "loading: 37.50% (3/8)")]

@@ -240,7 +240,7 @@ def test_a_table_without_a_key_has_rows_twice_that_are_read_again() -> None:
     world.run("PAUSE SOURCE t")
     preview = world.plan("INJECT SOURCE OFFSETS t TO EARLIEST ALLOW DUPLICATES").preview
     assert preview is not None
-    assert "rows that are read again stand twice in t" in preview.notices
+    assert "repeated rows are duplicated in t" in preview.notices
 
 
 def test_rename_gives_both_the_new_name() -> None:
