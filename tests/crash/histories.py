@@ -145,7 +145,7 @@ def _note_reads(file: Path) -> None:
             lines.write(f"{sum(portion.end - portion.start for portion in chunk)}\n")
         return read(filling, spark, options, chunk)
 
-    backfill.BackfillReader._from_upstream = noted  # type: ignore[method-assign]
+    backfill.BackfillReader._from_upstream = noted  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":
