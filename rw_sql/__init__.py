@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Attached, attach, connect, detach
     from rw_sql.syntax import parse, render
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = ["Attached", "SqlError", "attach", "connect", "detach", "parse", "render"]
 
 _HOMES = {

@@ -14,7 +14,9 @@ from rw_sql.cli import dev
 from rw_sql.errors import SqlError
 
 
-def rw_sql(*words: str, env: dict[str, str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+def rw_sql(
+    *words: str, env: dict[str, str] | None = None, input: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs the command in a process of its own."""
     program = "from rw_sql.cli.main import app; app()"
     return subprocess.run(
@@ -24,7 +26,7 @@ def rw_sql(*words: str, env: dict[str, str] | None = None, **more: str) -> subpr
         check=False,
         timeout=60,
         env=env,
-        **more,
+        input=input,
     )
 
 

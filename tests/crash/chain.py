@@ -233,9 +233,8 @@ class Chain:
         assert_same(thirds, wanted, self.story("view thirds"))
         per_key = dict.fromkeys(range(KEYS), (0, 0))
         for place, times in expected.items():
-            of_record = record(*place)
-            n, total = per_key[of_record["k"]]
-            per_key[of_record["k"]] = (n + times, total + times * of_record["v"])
+            n, total = per_key[record_k(*place)]
+            per_key[record_k(*place)] = (n + times, total + times * record_v(*place))
         found = {k: (n, total) for k, n, total in rows["per_key"]}
         assert found == per_key, self.story(f"view per_key: {found}, not {per_key}")
 
@@ -262,6 +261,13 @@ class Chain:
         path = self.log(self.lives)
         tail = path.read_text(encoding="utf-8", errors="replace").splitlines()[-40:] if path.exists() else []
         return "\n".join([what, f"(process {self.lives} of {self.folder})", *tail])
+
+
+def record_k(topic: str, partition: int, offset: int) -> int:
+    """The key that the views group by."""
+    k = record(topic, partition, offset)["k"]
+    assert isinstance(k, int)
+    return k
 
 
 def record_v(topic: str, partition: int, offset: int) -> int:

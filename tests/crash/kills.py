@@ -184,7 +184,7 @@ def dealt_chain(seed: int) -> tuple[Kill, ...]:
     for point, victim in sorted(part, key=lambda pair: len(POINTS[pair[0]])):
         taken = {kill.at for _, kill in placed if kill.at != START}
         places = [place for place in POINTS[point] if place not in taken] or POINTS[point]
-        at = dice.choice(places)
-        when = order[at] if at != START else dice.uniform(LABELS.index("create_appended") + 0.6, len(LABELS))
-        placed.append((when, Kill(point=point, at=at, kills=victim)))
+        place = dice.choice(places)
+        when = order[place] if place != START else dice.uniform(LABELS.index("create_appended") + 0.6, len(LABELS))
+        placed.append((when, Kill(point=point, at=place, kills=victim)))
     return tuple(kill for _, kill in sorted(placed, key=lambda pair: pair[0]))

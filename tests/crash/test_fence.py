@@ -8,7 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -47,7 +47,7 @@ class ObjectStore(Warehouse):
 WAREHOUSES = (Warehouse, ObjectStore)
 
 
-def opened(folder: Path, run: int, kind: type[Warehouse] = Warehouse, **more: object) -> JobOutput:
+def opened(folder: Path, run: int, kind: type[Warehouse] = Warehouse, **more: Any) -> JobOutput:
     warehouse = kind(str(folder))
     return JobOutput.open(warehouse, f"{folder}/table", SCHEMA, job=JOB, run=run, epoch=1, **more)
 

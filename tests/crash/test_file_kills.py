@@ -26,7 +26,7 @@ FILES, ROWS = 40, 25
 def test_each_row_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
     folder, dump = tmp_path / "in", tmp_path / "rows"
     folder.mkdir()
-    wanted = []
+    wanted: list[int] = []
     for number in range(FILES):
         ids = range(number * ROWS, (number + 1) * ROWS)
         (folder / f"{number:03}.json").write_text("".join(f'{{"id":{id_}}}\n' for id_ in ids))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
@@ -288,7 +288,8 @@ def test_a_named_file_source_on_rocksdb(spark: SparkSession, tmp_path: Path) -> 
     def read(session: SparkSession) -> DataFrame:
         named: Any = session.readStream
         files = named.name("arrivals").schema("value string").option("maxFilesPerTrigger", 1)
-        return files.text(str(folder)).groupBy("value").count()
+        counted: DataFrame = files.text(str(folder)).groupBy("value").count()
+        return counted
 
     job = Job(spark, tmp_path / "c", read, settings=ROCKS)
     for number, value in enumerate("abc"):

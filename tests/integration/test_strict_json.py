@@ -12,6 +12,8 @@ from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, decode
 from tests.integration import json_reference
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from rw_sql.syntax.statements import CreateSource
@@ -28,7 +30,7 @@ def source(columns: str) -> CreateSource:
     )
 
 
-def read(spark: SparkSession, columns: str, values: list[bytes | None]) -> list[Result]:
+def read(spark: SparkSession, columns: str, values: Sequence[bytes | None]) -> list[Result]:
     """What became of each value: its row, or why it has none."""
     statement = source(columns)
     records = spark.createDataFrame(
@@ -290,9 +292,10 @@ def test_the_change_formats_are_as_strict(spark: SparkSession, format: str) -> N
     key, text = CHANGES[format]
     value = text.encode()
     twice = value.replace(b'"id":7', b'"id":"x","id":7')
+    right: list[tuple[bytes | None, bytes | None]]
     right = [(key, value), (key, b" " + value + b"\n"), (key, twice)]
     behind = (value, b" x", b"]", b"}", b",", b"\x00", b",{}", b',"x":{}', b"//")
-    wrong = [(key, value + more) for more in behind]
+    wrong: list[tuple[bytes | None, bytes | None]] = [(key, value + more) for more in behind]
     wrong += [
         (key, value.replace(b'"t"', b"'t'")),
         (key, value.replace(b"1.10", b"01.10")),

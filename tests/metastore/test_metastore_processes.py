@@ -7,7 +7,6 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from metastore_model import content
 
 from rw_sql.metastore import Metastore, changes_to_json
 from rw_sql.metastore.projections import KEYS
@@ -20,6 +19,7 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.metastore.table import StoredTable
+from tests.metastore.metastore_model import content
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from subprocess import Popen
 
-    from metastore_model import Make
+    from tests.metastore.metastore_model import Make
 
     Start = Callable[..., Popen[str]]
     Died = Callable[[Popen[str]], bool]
@@ -111,7 +111,7 @@ def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, s
 
 def projected(warehouse: Path) -> dict[str, list[dict[str, object]]]:
     """What plain SQL over the projections would see."""
-    found = {}
+    found: dict[str, list[dict[str, object]]] = {}
     for name, keys in KEYS.items():
         rows = StoredTable(str(warehouse / "rw_catalog" / name)).read().sort_by("epoch").to_pylist()
         newest = {tuple(row[key] for key in keys): {**row, "actor": None} for row in rows}

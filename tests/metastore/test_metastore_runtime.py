@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from metastore_model import Make
 
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.catalog import parse_catalog
+from rw_sql.metastore.catalog import Catalog, parse_catalog
 from rw_sql.metastore.facts import JobStatus, NotedPosition
+from tests.metastore.metastore_model import Make
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_noted_position_never_goes_back(metastore: Metastore, other: Metastore
     assert other.jobs.noted_positions("g") == {}
 
 
-def _impatient_catalog():
+def _impatient_catalog() -> Catalog:
     """The shipped catalog with a log that is kept for a second, so that a test sees days of clean-up."""
     files = [(name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql")]
     return parse_catalog((name, text.replace("interval 10 minutes", "interval 1 seconds")) for name, text in files)

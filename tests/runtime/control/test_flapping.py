@@ -31,7 +31,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(job_slot.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("rw_sql.runtime.control.job_slot.time.monotonic", lambda: self.now)
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import Operation, ParameterRecord, PauseRecord, PutObject
 from rw_sql.runtime.control import owner as module
 from rw_sql.runtime.control.owner import APPLIED, NOT_YET_APPLIED, Owner
+from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.runtime.controlled_jobs import WAIT_SECONDS, wait_until
+from tests.runtime.controlled_jobs import wait_until
+from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,7 +182,7 @@ class ObjectStore(Warehouse):
 def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
     stopped: list[bool] = []
-    monkeypatch.setattr(module.Reconciler, "stop_all", lambda _, *, is_owner: stopped.append(is_owner))
+    monkeypatch.setattr(Reconciler, "stop_all", lambda _, *, is_owner: stopped.append(is_owner))
     contexts = [
         replace(
             context,

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,11 @@ from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.job import BatchGate
 from rw_sql.runtime.support.failures import Failure, StalledError
-from tests.runtime.controlled_jobs import WAIT_SECONDS, Jobs, wait_until
+from tests.runtime.controlled_jobs import Jobs, wait_until
+from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rw_sql.metastore.facts import JobStatus
@@ -183,7 +185,7 @@ def test_a_job_that_fails_soon_after_every_start_is_tried_less_and_less_often(
     jobs.put_view("a")
     tries = []
     for number in range(1, 5):
-        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.reach(partial(has_started, jobs, number), "it is started")
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         tries.append(time.monotonic())
         jobs.jobs["mv-1"].problem = Failure(reason="a row cannot be read")
@@ -201,7 +203,7 @@ def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypa
     monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
     jobs.put_view("a")
     for number in range(1, 12):
-        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.reach(partial(has_started, jobs, number), "it is started")
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         jobs.reconciler.reconcile()
         jobs.jobs["mv-1"].problem = Failure(reason="the broker went away")
@@ -214,7 +216,7 @@ def test_a_job_whose_first_batch_is_slow_to_fail_has_not_recovered(jobs: Jobs, m
     monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
     jobs.put_view("a")
     for number in range(1, 4):
-        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.reach(partial(has_started, jobs, number), "it is started")
         jobs.jobs["mv-1"].is_unproven = True
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         jobs.reconciler.reconcile()
@@ -233,6 +235,10 @@ def test_splits_that_are_found_are_taken_up_after_the_batch() -> None:
     assert not only_adds_splits(running, replace(running, splits=("a", "b"), since=4, definition="other"))
 
 
+def has_started(jobs: Jobs, times: int) -> bool:
+    return len(jobs.starts) == times
+
+
 def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     found = IngestSpec(
         job="ingest-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a", "b"), since=4
@@ -242,7 +248,8 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
     gate = BatchGate()
     running: Any = SimpleNamespace(gate=gate, spec=None, failure=lambda: None)
     slot = job_slot.JobSlot(job_id="ingest-1", object_id=1, wanted=found)
-    for end in (lambda: gate.__exit__(), lambda: setattr(slot, "wanted", None)):
+    ends: tuple[Callable[[], None], ...] = (lambda: gate.__exit__(), lambda: setattr(slot, "wanted", None))
+    for end in ends:
         gate.__enter__()
         slot.wanted = found
         waiting = threading.Thread(target=jobs.reconciler._await_batch, args=(slot, running))
@@ -278,7 +285,7 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
     ended.set_result(None)
     noted = threading.Event()
     left: Any = SimpleNamespace(note=noted.set)
-    since = time.monotonic() - (0 if is_recent else module.IDLE_AFTER_SECONDS + 1)
+    since = time.monotonic() - (0 if is_recent else IDLE_AFTER_SECONDS + 1)
     jobs.reconciler._stopped_readers["mv-1"] = StoppedReader(query=ended, reader=left, since=since)
     jobs.reconciler.reconcile()
     assert ("mv-1" in jobs.reconciler._stopped_readers) is is_recent
@@ -404,11 +411,11 @@ def test_only_a_discovery_waits(jobs: Jobs) -> None:
 
 def test_a_batch_that_ended_well_proves_a_run() -> None:
     gate = BatchGate()
-    assert not gate.is_in_first
+    found = [gate.is_in_first]
     gate.__enter__()
-    assert gate.is_in_first
+    found.append(gate.is_in_first)
     gate.__exit__(OSError)
-    with gate:
-        assert gate.is_in_first
-    with gate:
-        assert not gate.is_in_first
+    for _ in range(2):
+        with gate:
+            found.append(gate.is_in_first)
+    assert found == [False, True, True, False]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from rw_sql.runtime.jobs.applied_epoch import Applied
-from tests.runtime.controlled_jobs import WAIT_SECONDS, wait_until
+from tests.runtime.controlled_jobs import wait_until
+from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 
 def test_a_job_that_is_not_there_holds_up_only_who_asked_for_it() -> None:

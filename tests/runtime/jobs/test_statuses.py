@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.runtime.control import owner as module
 from rw_sql.runtime.control.owner import Owner
+from rw_sql.runtime.control.reconciler import Reconciler
 from tests.runtime.control.test_blocks import Session
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_what_a_killed_owner_said_holds_no_more(session: Session, monkeypatch: p
         ]
     )
     assert session.sql("SHOW SOURCES")[0][2] == "STOPPED"
-    monkeypatch.setattr(module.Reconciler, "reconcile", lambda _: None)
+    monkeypatch.setattr(Reconciler, "reconcile", lambda _: None)
     monkeypatch.setattr(session.context.sessions, "jvm_pid", 0, raising=False)
     owner = Owner(session.context)
     owner._try_take()

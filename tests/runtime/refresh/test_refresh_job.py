@@ -159,6 +159,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         if made.fails is not None:
             raise made.fails
         held, rows = made.held(), dict(made.upstream)
+        changed: list[tuple[int, str | None, bool]]
         changed = [(key, word, True) for key, word in rows.items() if held.get(key) != word]
         changed += [(key, None, False) for key in held if key not in rows]
         staging.remove()
@@ -315,7 +316,7 @@ def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:
 def test_a_load_that_was_cancelled_comes_to_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from rw_sql.model.refresh_states import given_up
 
-    real = job_module.load
+    real: Callable[..., Staged] = job_module.__dict__["load"]
 
     def cancelled(*given: Any) -> Staged:
         staged = real(*given)

@@ -265,9 +265,16 @@ def test_a_view_whose_history_is_being_read_leaves_the_operation_without_a_point
 def test_a_copy_leaves_out_what_later_batches_left_behind(tmp_path: Path) -> None:
     mini = MiniWarehouse.at(tmp_path / "warehouse")
     origin, target = tmp_path / "origin", tmp_path / "copy"
-    later = ("offsets/3", "offsets/.3.crc", "commits/3", "state/0/0/4.delta", "state/0/0/.4.delta.crc")
+    later: tuple[str, ...] = ("offsets/3", "offsets/.3.crc", "commits/3", "state/0/0/4.delta", "state/0/0/.4.delta.crc")
     later += ("state/0/1/left-keyToNumValues/4.snapshot", "state/0/2/4_f81d.zip", "state/0/2/4.changelog")
-    kept = ("metadata", "offsets/2", "offsets/.2.crc", "commits/2", "state/0/0/3.delta", "state/0/0/_metadata/v2/0")
+    kept: tuple[str, ...] = (
+        "metadata",
+        "offsets/2",
+        "offsets/.2.crc",
+        "commits/2",
+        "state/0/0/3.delta",
+        "state/0/0/_metadata/v2/0",
+    )
     kept += ("state/0/1/left-keyToNumValues/3.snapshot", "state/0/2/3_a0c1.zip", "state/0/2/SSTs/00014.sst")
     for name in (*kept, *later):
         (origin / name).parent.mkdir(parents=True, exist_ok=True)

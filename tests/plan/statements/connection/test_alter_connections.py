@@ -6,6 +6,7 @@ import pytest
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink import SinkLook
+from rw_sql.metastore.records import ConnectionRecord, SinkRecord, SourceRecord
 from rw_sql.plan.lower import lower
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import UnsafeBlock
@@ -50,8 +51,8 @@ ON_THE_FLY = (
 
 def definition(world: CannedWorld, name: str = "a", kind: str = "source") -> str:
     record = world.snapshot.find(kind, name)
-    assert record is not None
-    return " ".join(record.definition.split())  # type: ignore[attr-defined]
+    assert isinstance(record, ConnectionRecord | SourceRecord | SinkRecord)
+    return " ".join(record.definition.split())
 
 
 def with_connection(world: CannedWorld, name: str, at: str, *options: str) -> CannedWorld:

@@ -17,10 +17,8 @@ from tests.plan.canned import ELSEWHERE, CannedWorld, moved_world, refused
 STATE = '{{"cluster":"cluster 127.0.0.1:9092","incarnation":"first","offset":{}}}'
 
 
-def with_point(
-    world: CannedWorld, operation: int, *, lost: str | None = None, reason: str | None = None
-) -> CannedWorld:
-    """A world with a rewind point of an operation: the source stood at 40 and 50."""
+def with_point(world: CannedWorld, operation: int, *, lost: str | None = None, reason: str | None = None) -> None:
+    """Gives a world a rewind point of an operation: the source stood at 40 and 50."""
     source = world.snapshot.find("source", "s")
     assert source is not None
     readers = world.snapshot.readers_of(source.id)
