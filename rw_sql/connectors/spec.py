@@ -427,7 +427,9 @@ def _invalid(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
     for key, value in options.items():
         option = spec.option(key)
         if option is not None and (fault := option.fault(value)) is not None:
-            yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, span=spans.get(key))
+            near = [] if option.is_secret else near_names(value.strip().lower(), option.choices, most=1)
+            hint = f"did you mean {quoted(near[0])}?" if near else None
+            yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, hint=hint, span=spans.get(key))
 
 
 def _exclusive(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span]) -> Iterator[OptionError]:

@@ -6,6 +6,7 @@ Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, 
 Begin with ``records`` (what is stored) and ``store`` (how it is committed).
 """
 
+from rw_sql.metastore.catalog_file import catalog_from_json, catalog_to_json
 from rw_sql.metastore.codec import (
     BeforeImage,
     apply_before,
@@ -28,6 +29,8 @@ __all__ = [
     "Snapshot",
     "apply_before",
     "before_from_json",
+    "catalog_from_json",
+    "catalog_to_json",
     "changes_from_json",
     "changes_to_json",
     "record_from_json",
