@@ -455,7 +455,8 @@ def _made_alike(key: str, wanted: str) -> str | None:
     """A pattern filled as the wanted key fills it; None where the wanted key begins otherwise."""
     if "*" not in key:
         return key
-    first, *middle, last = wanted.split(".")
+    first, *middle = wanted.split(".")
+    last = middle.pop() if middle else ""
     if not middle or not last or first != key.split(".")[0]:
         return None
     return key.replace("*", ".".join(middle))

@@ -67,6 +67,7 @@ POSITIONS = "where the source's readers stand"
 SECRET = "whether the secret's value can be read where it is kept"
 TABLE = "tables that only Spark knows"
 FILE = "files and checkpoints that the statement names"
+JOBS = "which views are being made and which tables refreshed"
 OPERATIONS = "the operations that were done in the warehouse"
 
 ASSUMED_OFFSET = 2**40
@@ -155,7 +156,9 @@ class OfflineInspector:
                 return TableLook()
             case ReadClock() | ReadVersion():
                 return 0
-            case ReadJobStatuses() | ReadBackfills() | MeasureLags() | MeasureLogs() | ReadWatermarks():
+            case ReadBackfills():
+                raise Unanswerable(JOBS)
+            case ReadJobStatuses() | MeasureLags() | MeasureLogs() | ReadWatermarks():
                 return {}
             case ReadMetrics() | ReadCommittedRanges() | ReadRewindPoints():
                 return ()

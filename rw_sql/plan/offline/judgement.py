@@ -15,6 +15,7 @@ from rw_sql.errors import (
     INVALID_QUERY,
     INVALID_SPLIT_STATE,
     NOT_IN_A_BLOCK,
+    NOT_SUPPORTED,
     OFFSET_OUT_OF_RANGE,
     SECRET_KEY_MISSING,
     SINK_CANNOT_FOLLOW,
@@ -55,6 +56,9 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
             return "CLAMP" in getattr(statement, "allow", ()) and error.message.endswith("is negative")
         case kind if kind is INVALID_QUERY:
             return TABLE in inspector.unchecked
+        case kind if kind is NOT_SUPPORTED:
+            # A package that this machine lacks may be there where the statement runs.
+            return error.message.endswith("which is not installed")
         case kind:
             return kind is SECRET_KEY_MISSING
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import UNDEFINED_OBJECT, ErrorCode, Span, SqlError, near_names
 from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.model.relations import relation_of
-from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
+from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, written_names
 from rw_sql.syntax.dialect.to_spark import to_spark
-from rw_sql.syntax.query.tables_read import output_names, repeated_tables, table_places
+from rw_sql.syntax.query.tables_read import repeated_tables, table_places
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -70,11 +70,17 @@ def read_query(
     ``unknown`` are not known, and the tables in ``of_spark`` are Spark's."""
     if dialect != "spark":
         return _read_translated(query, snapshot)
+    from sqlglot.errors import SqlglotError
+
+    try:
+        places = table_places(query.text)
+    except (SqlglotError, RecursionError):
+        return QueryReading()
     errors: list[SqlError] = []
     inputs: dict[str, Columns | None] = {}
     tables: dict[str, None] = {}
     is_of_spark = False
-    for place in table_places(query.text):
+    for place in places:
         name = place.name if "`" in place.written else place.name.lower()
         parts = place.written.replace("`", "").split(".")
         written = place.written.replace("`", "").lower()
@@ -137,9 +143,9 @@ def span_in(text: str, start: int, end: int) -> Span:
 
 def read_text(query: str, inputs: Mapping[str, Columns | None]) -> TextReading:
     """What can be said of a query of Spark's SQL over inputs of these columns (None: not known)."""
-    names = output_names(query)
+    names = written_names(query)
     if names == ("*",) and len(inputs) == 1 and not repeated_tables(query):
         return TextReading(columns=next(iter(inputs.values())))
-    if "*" in names or not names:
+    if "*" in names:
         return TextReading()
     return TextReading(columns=tuple((name, None) for name in names))

@@ -52,13 +52,23 @@ def answer_query(request: AnalyzeQuery, known: QueryColumns | None) -> QueryAnal
     )
 
 
+def written_names(query: str) -> tuple[str, ...]:
+    """The names that a query writes for its columns; a ``*`` where that is not known."""
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return output_names(query) or ("*",)
+    except (SqlglotError, RecursionError):
+        return ("*",)
+
+
 def schema_json(columns: Iterable[tuple[str, str | None]]) -> str:
     """A Spark schema in JSON."""
     return json.dumps({"type": "struct", "fields": [_field(name, kind or UNKNOWN_TYPE) for name, kind in columns]})
 
 
 def _columns(request: AnalyzeQuery, known: QueryColumns) -> tuple[tuple[str, str | None], ...]:
-    names = output_names(request.query)
+    names = written_names(request.query)
     types = dict(known.columns or ())
     if "*" in names:
         hidden = tuple((name, None) for name in names if name.startswith(_HIDDEN))
@@ -77,7 +87,7 @@ def _columns(request: AnalyzeQuery, known: QueryColumns) -> tuple[tuple[str, str
 def _keys(request: AnalyzeQuery, query: ViewQuery) -> tuple[str, ...]:
     """The columns that rows are replaced by; hidden ones where the query does not select what it groups by."""
     if query.kind == DISTINCT:
-        return output_names(request.query)
+        return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):
         return ()
     form = query.upserted() or query.exposed()

@@ -275,12 +275,8 @@ class ScriptChecker:
                 continue
             outcome.unchecked += inspector.unchecked
             break
-        if outcome.plan is not None:
-            operation = outcome.plan.operation
-            added = () if base is self.snapshot or operation is None else operation.changes
-            outcome.changes = operation.changes if operation is not None else added
-            if base is not self.snapshot and operation is not None and not outcome.errors and not is_explained:
-                self.snapshot = base
+        if outcome.plan is not None and outcome.plan.operation is not None:
+            outcome.changes = outcome.plan.operation.changes
         if blocking:
             names = (record.name for id_ in sorted(blocking) if (record := self.snapshot.get(id_)) is not None)
             outcome.blocked_by = tuple(dict.fromkeys(names))
