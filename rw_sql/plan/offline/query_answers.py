@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.plan.requests.queries import STREAM, QueryAnalysis
@@ -44,12 +45,17 @@ class QueryColumns:
 
 def answer_query(request: AnalyzeQuery, known: QueryColumns | None) -> QueryAnalysis:
     """An answer that refuses nothing. Where columns are not known, the schema has none."""
-    query = read_view_query(request.query)
+    query = _read(request.query)
     return QueryAnalysis(
         schema=schema_json(_columns(request, known or QueryColumns())),
         keys=_keys(request, query) if request.form == STREAM and not request.closes_windows else (),
         operators=frozenset({"Project"} if _is_picking(request, query) else {"Project", "Generate"}),
     )
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> ViewQuery:
+    return read_view_query(text)
 
 
 def written_names(query: str) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ def tables_of(tree: exp.Expr) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_references(tree)))
 
 
+@lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
     """The names that a query gives its columns, as far as it writes them: a ``*`` is one. It must have been parsed."""
     from sqlglot import exp
@@ -67,6 +68,7 @@ def output_names(query: str) -> tuple[str, ...]:
     return tuple(tree.named_selects) if isinstance(tree, exp.Query) else ()
 
 
+@lru_cache(maxsize=256)
 def repeated_tables(query: str) -> frozenset[str]:
     """The tables that a query names more than once. It must have been parsed before."""
     names = _references(_tree(query))
@@ -113,6 +115,7 @@ class TablePlace:
     has_alias: bool
 
 
+@lru_cache(maxsize=256)
 def table_places(query: str) -> tuple[TablePlace, ...]:
     """Where a query of Spark's SQL reads tables by their names; what it defines itself (WITH) is left out."""
     from sqlglot import exp
