@@ -427,8 +427,9 @@ def _invalid(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
     for key, value in options.items():
         option = spec.option(key)
         if option is not None and (fault := option.fault(value)) is not None:
-            near = [] if option.is_secret else near_names(value.strip().lower(), option.choices, most=1)
-            hint = f"did you mean {quoted(near[0])}?" if near else None
+            choices = {} if option.is_secret else {choice.lower(): choice for choice in option.choices}
+            near = near_names(value.strip().lower(), choices, most=1)
+            hint = f"did you mean {quoted(choices[near[0]])}?" if near else None
             yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, hint=hint, span=spans.get(key))
 
 

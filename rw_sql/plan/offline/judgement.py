@@ -29,6 +29,7 @@ from rw_sql.errors import (
     UNSUPPORTED_TYPE,
 )
 from rw_sql.plan.offline.inspector import TABLE
+from rw_sql.plan.offline.repair import is_of_a_part
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
     """Whether an error may only say that an object which the statement names is not there as it was meant."""
     kept = _OF_OTHERS | _OF_WORDS
+    if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
+        return False
     if isinstance(statement, ast.CreateSource | ast.CreateTable | ast.CreateSink | ast.CreateMaterializedView):
         kept |= _OF_OPTIONS
     return error.kind not in kept

@@ -67,11 +67,8 @@ def _cut(piece: ScriptStatement, end: int, start: int) -> tuple[ScriptStatement,
 
 def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
     """A statement of a script; None where it is Spark's. Raises SqlError where it is nobody's."""
-    if could_be_ours(text):
-        statement = route(text, catalog)
-    elif could_be_sparks(text):
-        statement = None
-    else:
+    statement = route(text, catalog) if could_be_ours(text) else None
+    if statement is None and not could_be_sparks(text):
         statement = parse_statement(text)
     if statement is None:
         refuse_invisible(text)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NAME = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _CREATES = re.compile(
-    r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+|TEMP\s+)?"
+    r"(?:\A|;|\n)\s*(?:EXPLAIN\s+)?(?P<create>CREATE)\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+|TEMP\s+)?"
     r"(?P<kind>SOURCE|TABLE|MATERIALIZED\s+VIEW|SINK|CONNECTION|SECRET)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
     rf"(?P<name>{_NAME}(?:\s*\.\s*{_NAME})?)",
     re.IGNORECASE,
@@ -46,7 +46,7 @@ def created_in(text: str) -> Iterator[tuple[str, str, int]]:
     for found in _CREATES.finditer(text):
         last = re.split(r"\.(?=(?:[^\"]*\"[^\"]*\")*[^\"]*\Z)", found["name"])[-1].strip()
         name = last[1:-1].replace('""', '"') if last.startswith('"') else last.lower()
-        yield re.sub(r"\s+", "_", found["kind"].lower()), name, found.start()
+        yield re.sub(r"\s+", "_", found["kind"].lower()), name, found.start("create")
 
 
 def made_by_spark(text: str) -> str | None:

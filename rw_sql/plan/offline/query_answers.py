@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.plan.requests.queries import STREAM, QueryAnalysis
 from rw_sql.syntax.query.maintained_form import ROW, read_view_query
-from rw_sql.syntax.query.tables_read import output_names
+from rw_sql.syntax.query.tables_read import output_names, parse_spark
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
 
 if TYPE_CHECKING:
@@ -63,9 +63,19 @@ def written_names(query: str) -> tuple[str, ...]:
     from sqlglot.errors import SqlglotError
 
     try:
-        return output_names(query) or ("*",)
+        names = output_names(query) or ("*",)
+        return names if "" not in names else _with_texts(query, names)
     except (SqlglotError, RecursionError):
         return ("*",)
+
+
+def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, with the text of an expression in the place of a name that it does not have."""
+    from sqlglot import exp
+
+    tree = parse_spark(query)
+    texts = [item.sql(dialect="spark") for item in tree.selects] if isinstance(tree, exp.Query) else []
+    return tuple(name or text for name, text in zip(names, texts, strict=False)) if len(texts) == len(names) else ("*",)
 
 
 def schema_json(columns: Iterable[tuple[str, str | None]]) -> str:
@@ -80,6 +90,8 @@ def _columns(request: AnalyzeQuery, known: QueryColumns) -> tuple[tuple[str, str
         hidden = tuple((name, None) for name in names if name.startswith(_HIDDEN))
         if known.columns is not None:
             return (*known.columns, *(column for column in hidden if column[0] not in types))
+        if names == ("*",) and len(request.relations) == 1 and request.relations[0].columns:
+            return request.relations[0].columns
         if known.given:
             return (*((f"c{at}", None) for at, _ in enumerate(known.given)), *hidden)
         return hidden

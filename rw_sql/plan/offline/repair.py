@@ -6,7 +6,14 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
-from rw_sql.errors import DUPLICATE_CLAUSE, NOT_ALTERABLE, UNKNOWN_PROPERTY, UNSUPPORTED_TYPE, near_names
+from rw_sql.errors import (
+    DUPLICATE_CLAUSE,
+    MISSING_PROPERTY,
+    NOT_ALTERABLE,
+    UNKNOWN_PROPERTY,
+    UNSUPPORTED_TYPE,
+    near_names,
+)
 from rw_sql.model.definitions import connector_of
 from rw_sql.syntax.statements import (
     ColumnDefinition,
@@ -36,15 +43,19 @@ _TEXT = DataType(name="CHARACTER VARYING")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A statement without one fault. ``hides_columns``: what it makes has other columns than those that were meant."""
+    """A statement without one fault. ``hides_columns``: what it makes has other columns than those that were meant.
+
+    ``removed`` is the key of the option that is left out for it, if one is.
+    """
 
     statement: Statement
     hides_columns: bool = False
+    removed: str | None = None
 
 
 def repaired(statement: Statement, error: SqlError) -> Repair | None:
     """The statement without the option, column or clause that an error points at; None where it points at no such."""
-    if error.span is None:
+    if error.span is None or error.kind is MISSING_PROPERTY:
         return None
     changed = _without(statement, statement, error)
     if changed is None:
@@ -53,7 +64,10 @@ def repaired(statement: Statement, error: SqlError) -> Repair | None:
     if mended == statement:
         return None
     is_column = isinstance(removed, ColumnDefinition | IncludeColumn)
-    return Repair(statement=mended, hides_columns=is_column)
+    key = removed.key if isinstance(removed, Option | OptionKey) else None
+    left = {option.key for option in getattr(mended, "options", ())}
+    is_left_out = key is not None and key not in left and error.kind is not UNKNOWN_PROPERTY
+    return Repair(statement=mended, hides_columns=is_column, removed=key if is_left_out else None)
 
 
 def is_of_a_part(statement: Statement, error: SqlError) -> bool:

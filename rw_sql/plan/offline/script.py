@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import (
     BLOCK_LEFT_OPEN,
     DUPLICATE_OBJECT,
-    MISSING_PROPERTY,
     UNDEFINED_OBJECT,
     UNKNOWN_SPLIT,
     Span,
@@ -23,8 +22,9 @@ from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_table, find_view
 from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.model.relations import schema_columns
+from rw_sql.model.relations import relation_of, schema_columns
 from rw_sql.plan.lower import lower, lower_explained
+from rw_sql.plan.offline.hints import hint_for
 from rw_sql.plan.offline.inspector import TABLE, OfflineInspector, Unanswerable
 from rw_sql.plan.offline.judgement import follows_from_blocked, follows_from_columns, is_of_the_world
 from rw_sql.plan.offline.pieces import parse_piece, pieces_of, rest_of
@@ -171,6 +171,8 @@ class ScriptChecker:
         statement: Statement | None,
         before: Snapshot | None = None,
     ) -> Checked:
+        for error in outcome.errors:
+            error.hint = error.hint or hint_for(error, statement)
         errors = tuple(piece.locate(self._hinted(error, piece, file), text, file) for error in outcome.errors)
         errors = tuple(sorted(errors, key=lambda error: error.span.start if error.span is not None else piece.start))
         note = None
@@ -241,7 +243,7 @@ class ScriptChecker:
             columns = QueryColumns(columns=reading.columns, given=given)
             if reading.is_of_spark:
                 outcome.unchecked.append(TABLE)
-        current = statement
+        current, removed = statement, list[str]()
         for _ in range(_MOST_ERRORS):
             inspector = OfflineInspector(base, columns=columns, ask_spark=self._ask_spark)
             try:
@@ -256,13 +258,9 @@ class ScriptChecker:
                     break
                 if is_partial and follows_from_columns(error, are_named=are_named):
                     break
-                if outcome.errors and follows_from_columns(error, are_named=False):
-                    break
                 if self._is_undropped(current, error):
                     break
-                if outcome.errors and not is_of_a_part(current, error) and error.kind is not MISSING_PROPERTY:
-                    break
-                if outcome.errors and error.kind is MISSING_PROPERTY:
+                if outcome.errors and (not is_of_a_part(current, error) or any(k in error.message for k in removed)):
                     break
                 if error.kind is UNKNOWN_SPLIT and base is not self.snapshot:
                     error.hint = topics_hint(base, current) or error.hint
@@ -271,6 +269,7 @@ class ScriptChecker:
                 if repair is None:
                     break
                 current = repair.statement
+                removed += [repair.removed] if repair.removed is not None else []
                 outcome.hides_columns |= repair.hides_columns
                 continue
             outcome.unchecked += inspector.unchecked
@@ -317,6 +316,10 @@ class ScriptChecker:
         views = (record for record in map(self.snapshot.get, ids) if isinstance(record, MaterializedViewRecord))
         return any(kind == UNKNOWN_TYPE for view in views for _, kind in schema_columns(view.schema))
 
+    def _column_names(self, id_: int) -> frozenset[str]:
+        record = self.snapshot.get(id_)
+        return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
+
     def _is_undropped(self, statement: Statement, error: SqlError) -> bool:
         """Whether a name is taken only because the DROP before has an error."""
         name = getattr(statement, "name", None)
@@ -362,8 +365,11 @@ class ScriptChecker:
             self._undropped.add(name.last)
             return
         touched = {record.id for k in RELATION_KINDS if (record := self.snapshot.find(k, name.last)) is not None}
-        if isinstance(statement, ast.AlterAddColumn | ast.AlterTableDropColumn | ast.AlterTableRenameColumn):
-            self._no_columns |= touched
+        new_column = statement.column.name if isinstance(statement, ast.AlterAddColumn) else None
+        if isinstance(statement, ast.AlterTableRenameColumn):
+            new_column = statement.new_column
+        if new_column is not None:
+            self._no_columns |= {id_ for id_ in touched if new_column not in self._column_names(id_)}
         if isinstance(statement, ast.AlterRename):
             new = getattr(statement, "new_name", None)
             kinds = [k for k in RELATION_KINDS if self.snapshot.find(k, name.last) is not None]
