@@ -70,8 +70,8 @@ def test_right_scripts_are_right(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_long_scripts_take_time_in_proportion() -> None:
-    script = "DROP SOURCE IF EXISTS a;\n" * 20_000
-    assert sum(1 for checked in check_script(script, "x") if checked.error is None) == 20_000
+    script = "DROP SOURCE IF EXISTS a;\n" * 5_000
+    assert sum(1 for checked in check_script(script, "x") if checked.error is None) == 5_000
 
 
 def test_files_are_checked_one_after_the_other_or_each_by_itself(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def test_github_escapes_as_its_toolkit_does(report: Report) -> None:
         '::error file=gone.sql,title=RW408::cannot read "gone.sql": No such file',
         f"::error file={file},line=1,endLine=1,col=55,endColumn=85,title=RW204::"
         'connector "datagen" has no property "datagen.rows.per.seconds"%0A'
-        'HINT: did you mean "datagen.rows.per.second"?',
-        f"::error file={file},line=4,endLine=4,col=21,endColumn=29,title=RW203::"
+        'HINT: did you mean "datagen.rows.per.second" or "datagen.rows.total" or "datagen.seed"?',
+        f"::error file={file},line=4,endLine=4,col=21,endColumn=30,title=RW203::"
         'source "b,:%25\x01<&" does not exist%0AHINT: SHOW SOURCES lists all',
     ]
     assert lines[3].startswith(
@@ -77,7 +77,7 @@ def test_sarif_has_what_its_schema_and_github_ask_for(report: Report) -> None:
         "startLine": 4,
         "startColumn": 21,
         "endLine": 4,
-        "endColumn": 29,
+        "endColumn": 30,
     }
     assert run["columnKind"] == "unicodeCodePoints"
     (invocation,) = run["invocations"]
@@ -126,7 +126,7 @@ def test_json_tells_of_every_finding(report: Report) -> None:
             "code": "RW204",
             "sqlstate": "42704",
             "message": 'connector "datagen" has no property "datagen.rows.per.seconds"',
-            "hint": 'did you mean "datagen.rows.per.second"?',
+            "hint": 'did you mean "datagen.rows.per.second" or "datagen.rows.total" or "datagen.seed"?',
             "line": 1,
             "column": 55,
             "end_line": 1,

@@ -64,10 +64,12 @@ def read_query(
     dialect: str,
     unknown: Collection[int],
     of_spark: Collection[str],
+    names_columns: bool,
     text: str,
 ) -> QueryReading:
     """Reads a query on a catalog. ``text`` is the statement's, in which spans lie; the columns of objects in
-    ``unknown`` are not known, and the tables in ``of_spark`` are Spark's."""
+    ``unknown`` are not known, and the tables in ``of_spark`` are Spark's. ``names_columns``: the query must name its
+    columns, since the statement does not."""
     if dialect != "spark":
         return _read_translated(query, snapshot)
     from sqlglot.errors import SqlglotError
@@ -95,7 +97,7 @@ def read_query(
             errors.append(_no_relation(snapshot, name, query, place.start, place.end + 1, text))
         else:
             is_of_spark = True
-    reading = read_text(query.text, inputs)
+    reading = read_text(query.text, inputs, names_columns=names_columns)
     for found in reading.findings:
         span = span_in(text, query.span.start + found.start, query.span.start + found.end)
         errors.append(SqlError(found.code, found.message, span=span, hint=found.hint))
@@ -141,8 +143,11 @@ def span_in(text: str, start: int, end: int) -> Span:
     return Span(start=start, end=end, line=text.count("\n", 0, start) + 1, column=start - line_start + 1)
 
 
-def read_text(query: str, inputs: Mapping[str, Columns | None]) -> TextReading:
-    """What can be said of a query of Spark's SQL over inputs of these columns (None: not known)."""
+def read_text(query: str, inputs: Mapping[str, Columns | None], *, names_columns: bool) -> TextReading:
+    """What can be said of a query of Spark's SQL over inputs of these columns (None: not known).
+
+    With ``names_columns`` each column needs a name of its own.
+    """
     names = written_names(query)
     if names == ("*",) and len(inputs) == 1 and not repeated_tables(query):
         return TextReading(columns=next(iter(inputs.values())))

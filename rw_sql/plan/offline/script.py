@@ -105,8 +105,10 @@ class ScriptChecker:
 
     def announce(self, text: str, file: str) -> None:
         """Notes what a file makes, so that an error of one before it can say so."""
+        line, counted = 1, 0
         for _, name, start in created_in(text):
-            self._made.setdefault(name, []).append((file, start, text.count("\n", 0, start) + 1))
+            line, counted = line + text.count("\n", counted, start), start
+            self._made.setdefault(name, []).append((file, start, line))
 
     def check(self, text: str, file: str) -> Iterator[Checked]:
         """Every statement of a file, in order, with what is wrong with it."""
@@ -308,6 +310,7 @@ class ScriptChecker:
             dialect=self._parameter("query_dialect"),
             unknown=self._no_columns,
             of_spark=self._of_spark,
+            names_columns=not getattr(statement, "columns", ()),
             text=piece.text,
         )
 
