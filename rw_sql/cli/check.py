@@ -44,7 +44,7 @@ def run_check(
 
     With ``is_each`` every file is checked on the ``catalog``, else on the one that the files before it lead to.
     """
-    from rw_sql.cli.check_reports import Report, write_report
+    from rw_sql.cli.reports.check_reports import Report, write_report
     from rw_sql.plan.offline.script import ScriptChecker
 
     make = make or ScriptChecker
@@ -133,7 +133,7 @@ def check_command(
 
         ask_spark = None
         if spark:
-            from rw_sql.cli.check_spark import query_analyzer
+            from rw_sql.cli.spark_start import query_analyzer
 
             ask_spark = stack.enter_context(query_analyzer())
 

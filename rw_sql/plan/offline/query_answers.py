@@ -98,7 +98,7 @@ def _columns(request: AnalyzeQuery, known: QueryColumns) -> tuple[tuple[str, str
     if known.columns is not None and known.given and names == known.given:
         return tuple((name, kind) for name, (_, kind) in zip(names, known.columns, strict=False))
     if known.columns is not None and len(names) == len(known.columns):
-        return known.columns
+        return tuple((name or names[at], kind) for at, (name, kind) in enumerate(known.columns))
     return tuple((name, types.get(name)) for name in names)
 
 

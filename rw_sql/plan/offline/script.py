@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import (
     BLOCK_LEFT_OPEN,
     DUPLICATE_OBJECT,
+    SINK_CANNOT_FOLLOW,
     UNDEFINED_OBJECT,
     UNKNOWN_SPLIT,
     Span,
@@ -35,6 +36,7 @@ from rw_sql.plan.offline.references import named_ids, topics_hint, with_named_sp
 from rw_sql.plan.offline.repair import is_of_a_part, repaired
 from rw_sql.plan.offline.report import SPARK, Checked, first_words, kind_of
 from rw_sql.plan.offline.unsafe import unsafe_note
+from rw_sql.plan.queries.maintenance import visible_keys
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
 from rw_sql.syntax import statements as ast
@@ -88,6 +90,8 @@ class ScriptChecker:
         """Objects whose own statements have errors."""
         self._no_columns: set[int] = set()
         """Objects of which not all columns are known."""
+        self._no_keys: set[int] = set()
+        """Views of which it is not certain what tells their rows apart."""
         self._undropped: set[str] = set()
         self._block: ScriptStatement | None = None
         self._before_block = self.snapshot
@@ -260,6 +264,8 @@ class ScriptChecker:
                     break
                 if is_partial and follows_from_columns(error, are_named=are_named):
                     break
+                if error.kind is SINK_CANNOT_FOLLOW and named & self._no_keys:
+                    break
                 if self._is_undropped(current, error):
                     break
                 if outcome.errors and (not is_of_a_part(current, error) or any(k in error.message for k in removed)):
@@ -357,6 +363,8 @@ class ScriptChecker:
             self._unsure |= new
         if outcome.hides_columns:
             self._no_columns |= new
+        views = (record for record in map(self.snapshot.get, new) if isinstance(record, MaterializedViewRecord))
+        self._no_keys |= {view.id for view in views if visible_keys(view) != view.keys}
 
     def _follow_failed(self, statement: Statement) -> None:
         """After a statement that changes nothing since it has an error: what it was to change is not known."""

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from rw_sql.cli.check_reports import Report, github_lines, junit_xml, sarif_log, statement_json
+from rw_sql.cli.reports.check_reports import Report, github_lines, junit_xml, sarif_log, statement_json
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.plan.offline.script import ScriptChecker
 
