@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sqlglot.errors import SqlglotError
+
 from rw_sql.errors import (
     BLOCK_LEFT_OPEN,
     DUPLICATE_OBJECT,
@@ -26,7 +28,7 @@ from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.model.relations import relation_of, schema_columns
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.offline.hints import hint_for
-from rw_sql.plan.offline.inspector import TABLE, OfflineInspector, Unanswerable
+from rw_sql.plan.offline.inspector import QUERY, TABLE, OfflineInspector, Unanswerable
 from rw_sql.plan.offline.judgement import follows_from_blocked, follows_from_columns, is_of_the_world
 from rw_sql.plan.offline.pieces import parse_piece, pieces_of, rest_of
 from rw_sql.plan.offline.placeholders import created_in, made_by_spark, with_placeholder
@@ -256,6 +258,8 @@ class ScriptChecker:
                 outcome.plan = inspector.run(self._lowering(current, base, is_explained=is_explained))
             except Unanswerable as unanswerable:
                 inspector.note(unanswerable.what)
+            except SqlglotError:
+                inspector.note(QUERY)  # Spark reads queries that sqlglot does not
             except SqlError as error:
                 outcome.unchecked += inspector.unchecked
                 if is_of_the_world(current, error, inspector):

@@ -27,9 +27,15 @@ def _tree(query: str) -> exp.Expr:
     from sqlglot.errors import SqlglotError
 
     try:
-        return parse_spark(query)
+        return _spark_tree(query)
     except SqlglotError:
         return parse_one(query, read="risingwave")
+
+
+@lru_cache(maxsize=64)
+def _spark_tree(query: str) -> exp.Expr:
+    """The tree of a query that is only read: several questions about one text come one after the other."""
+    return parse_spark(query)
 
 
 _STAND_IN = "windo_"
@@ -122,7 +128,7 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
     from sqlglot.optimizer.scope import traverse_scope
 
     places: dict[int, TablePlace] = {}
-    for scope in traverse_scope(parse_spark(query)):
+    for scope in traverse_scope(_spark_tree(query)):
         for _, source in scope.references:
             table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
             if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
