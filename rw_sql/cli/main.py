@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rw_sql.cli.check import check_command
+from rw_sql.cli.check import check_command, export_catalog_command
 from rw_sql.cli.checkpoint import checkpoint_app
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
@@ -113,6 +113,10 @@ def pyspark(context: typer.Context) -> None:
 
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
+app.command(name="export-catalog")(export_catalog_command)
 app.add_typer(source_app, name="source")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(dev_app, name="dev")
+
+if __name__ == "__main__":
+    app()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from rw_sql.cli.output import console_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
 
 
 @contextmanager
@@ -50,3 +52,23 @@ def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[Spark
             with interruptible(), shielded():
                 detach(spark)
                 spark.stop()
+
+
+@contextmanager
+def query_analyzer() -> Iterator[Callable[[AnalyzeQuery], QueryAnalysis | None]]:
+    """Asks a local Spark, on a throwaway warehouse without jobs. None where an input's columns are not known."""
+    from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
+
+    with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:
+        from rw_sql.runtime.spark.query_analysis import analyze
+        from rw_sql.runtime.spark.sessions import SparkSessions
+
+        sessions = SparkSessions(spark, is_local=True)
+
+        def ask(request: AnalyzeQuery) -> QueryAnalysis | None:
+            columns = [column for relation in request.relations for column in relation.columns]
+            if not all(relation.columns for relation in request.relations):
+                return None
+            return None if any(kind == UNKNOWN_TYPE for _, kind in columns) else analyze(sessions, request)
+
+        yield ask

@@ -428,7 +428,10 @@ def _invalid(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
     for key, value in options.items():
         option = spec.option(key)
         if option is not None and (fault := option.fault(value)) is not None:
-            yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, span=spans.get(key))
+            choices = {} if option.is_secret else {choice.lower(): choice for choice in option.choices}
+            near = near_names(value.strip().lower(), choices, most=1)
+            hint = f"did you mean {quoted(choices[near[0]])}?" if near else None
+            yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, hint=hint, span=spans.get(key))
 
 
 def _exclusive(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span]) -> Iterator[OptionError]:
@@ -454,7 +457,8 @@ def _made_alike(key: str, wanted: str) -> str | None:
     """A pattern filled with the middle parts of ``wanted``; None if their first parts differ."""
     if "*" not in key:
         return key
-    first, *middle, last = wanted.split(".")
+    first, *middle = wanted.split(".")
+    last = middle.pop() if middle else ""
     if not middle or not last or first != key.split(".")[0]:
         return None
     return key.replace("*", ".".join(middle))

@@ -7,6 +7,7 @@ Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, 
 (what is stored) and ``store`` (how it is committed).
 """
 
+from rw_sql.metastore.catalog_file import catalog_from_json, catalog_to_json
 from rw_sql.metastore.codec import (
     BeforeImage,
     apply_before,
@@ -29,6 +30,8 @@ __all__ = [
     "Snapshot",
     "apply_before",
     "before_from_json",
+    "catalog_from_json",
+    "catalog_to_json",
     "changes_from_json",
     "changes_to_json",
     "record_from_json",

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from rw_sql.errors import CONCURRENT_CHANGE, INVALID_PARAMETER, SqlError
+from rw_sql.errors import CONCURRENT_CHANGE, FILE_UNREADABLE, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
 from rw_sql.metastore.later import DebouncedTask
@@ -119,21 +119,27 @@ class Metastore:
         the environment. Raises SqlError METASTORE_IS_NEWER if a newer version wrote it, and INVALID_PARAMETER for a
         path that Delta cannot address.
         """
-        if warehouse.startswith("file://"):
-            warehouse = warehouse.removeprefix("file://")
-        if "://" not in warehouse:
-            warehouse = str(Path(warehouse).absolute())
-            if _ESCAPE.search(warehouse):
-                raise SqlError(
-                    INVALID_PARAMETER,
-                    f"the warehouse {warehouse!r} cannot be used: Delta reads % and two hex digits as a character",
-                )
         catalog = catalog or load_catalog()
-        directory = join(warehouse, SCHEMA_NAME)
+        directory = _directory(warehouse)
         migrate(directory, catalog)
         metastore = cls(directory, catalog)
         metastore.project()
         return metastore
+
+    @classmethod
+    def peek(cls, warehouse: str) -> Snapshot:
+        """The catalog of a warehouse as it is now; nothing is created, migrated or completed there.
+
+        Raises SqlError FILE_UNREADABLE where there is no warehouse that this version reads, and as :meth:`open`.
+        """
+        try:
+            return cls(_directory(warehouse), load_catalog()).snapshot()
+        except (DeltaError, OSError, KeyError, pa.ArrowInvalid) as error:
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"cannot read a catalog in the warehouse {warehouse!r}: {str(error).splitlines()[0]}",
+                hint="name the folder or URI that --warehouse of rw-sql run names",
+            ) from error
 
     def view_definitions(self) -> tuple[tuple[str, str], ...]:
         """The views of ``rw_catalog``: name and SELECT in Spark's SQL."""
@@ -470,6 +476,20 @@ class Metastore:
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
                     except Moved:
                         continue
+
+
+def _directory(warehouse: str) -> str:
+    """Where the catalog of a warehouse lies. Raises SqlError INVALID_PARAMETER for a path that Delta cannot address."""
+    if warehouse.startswith("file://"):
+        warehouse = warehouse.removeprefix("file://")
+    if "://" not in warehouse:
+        warehouse = str(Path(warehouse).absolute())
+        if _ESCAPE.search(warehouse):
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"the warehouse {warehouse!r} cannot be used: Delta reads % and two hex digits as a character",
+            )
+    return join(warehouse, SCHEMA_NAME)
 
 
 def _user() -> str:

@@ -21,7 +21,7 @@ from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
-    from rw_sql.syntax.statements import CreateTable
+    from rw_sql.syntax.statements import CreateTable, TableConstraint
 
 _CONFLICTS = {"DO UPDATE FULL": OVERWRITE, "DO NOTHING": IGNORE, "DO UPDATE IF NOT NULL": IF_NOT_NULL}
 _NO_KEYS = ("MAP", "STRUCT", "ARRAY", "JSONB")
@@ -52,7 +52,7 @@ def check_runnable(statement: CreateTable) -> None:
             raise SqlError(
                 NOT_SUPPORTED,
                 f"{constraint.kind} is not supported in CREATE TABLE",
-                span=constraint.span,
+                span=_placed(constraint, span),
                 hint="leave it out: only PRIMARY KEY is enforced",
             )
     for column in statement.columns:
@@ -234,4 +234,10 @@ def _require_columns(names: tuple[str, ...], columns: dict[str, str], where: str
 
 
 def _key_span(statement: CreateTable) -> Span:
-    return next((c.span for c in statement.constraints if c.kind == "PRIMARY KEY"), statement.name.span)
+    span = statement.name.span
+    return next((_placed(c, span) for c in statement.constraints if c.kind == "PRIMARY KEY"), span)
+
+
+def _placed(constraint: TableConstraint, otherwise: Span) -> Span:
+    """Where a constraint stands; ``otherwise`` where the parser does not tell."""
+    return constraint.span if constraint.span.end else otherwise

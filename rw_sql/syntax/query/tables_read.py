@@ -27,9 +27,15 @@ def _tree(query: str) -> exp.Expr:
     from sqlglot.errors import SqlglotError
 
     try:
-        return parse_spark(query)
+        return _spark_tree(query)
     except SqlglotError:
         return parse_one(query, read="risingwave")
+
+
+@lru_cache(maxsize=64)
+def _spark_tree(query: str) -> exp.Expr:
+    """The tree of a query that is only read: several questions about one text come one after the other."""
+    return parse_spark(query)
 
 
 _STAND_IN = "windo_"
@@ -60,6 +66,7 @@ def tables_of(tree: exp.Expr) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_references(tree)))
 
 
+@lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
     """The column names that a query writes; ``*`` counts as one. The query must be valid."""
     from sqlglot import exp
@@ -68,6 +75,7 @@ def output_names(query: str) -> tuple[str, ...]:
     return tuple(tree.named_selects) if isinstance(tree, exp.Query) else ()
 
 
+@lru_cache(maxsize=256)
 def repeated_tables(query: str) -> frozenset[str]:
     """The tables that a query names more than once. The query must be valid."""
     names = _references(_tree(query))
@@ -114,13 +122,14 @@ class TablePlace:
     has_alias: bool
 
 
+@lru_cache(maxsize=256)
 def table_places(query: str) -> tuple[TablePlace, ...]:
     """The places where a query in Spark's SQL reads tables by name; names that it defines (WITH) are left out."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
     places: dict[int, TablePlace] = {}
-    for scope in traverse_scope(parse_spark(query)):
+    for scope in traverse_scope(_spark_tree(query)):
         for _, source in scope.references:
             table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
             if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
