@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -183,7 +184,8 @@ class Ingest:
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
         """Starts the query, or goes on with the one that was started early, where that begins at these positions."""
-        of, write, early = prepared.query(self.run), self.gate.guarded(self._on_batch), prepared.early
+        write = self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job))
+        of, early = prepared.query(self.run), prepared.early
         if early is not None and early.fits(self.run, states):
             self.query = early.go_on(write)
         else:
