@@ -34,6 +34,12 @@ class Lineage:
         return found
 
 
+def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
+    """The object of a name: a table before its source, and what has rows before a connection."""
+    found = (snapshot.find(kind, name) for kind in ("table", "source", "materialized_view", "sink", *KINDS))
+    return next((record for record in found if record is not None), None)
+
+
 def lineage_of(snapshot: Snapshot, of: int | None = None) -> Lineage:
     """The lineage of all objects; with ``of``, of those that one object depends on or that depend on it."""
     known = {record.id: record for kind in KINDS for record in snapshot.all(kind)}

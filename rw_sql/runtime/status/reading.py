@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
-from rw_sql.model.lineage import KINDS, lineage_of
+from rw_sql.model.lineage import find_in_lineage, lineage_of
 from rw_sql.plan.requests.catalog import MeasureLags, drive
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
@@ -192,8 +192,7 @@ def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) ->
     """The lineage with states and lags as of now, of all objects or of one; None where that does not exist."""
     id_ = None
     if of is not None:
-        found = [snapshot.find(kind, of) for kind in reversed(KINDS)]
-        record = next((record for record in found if record is not None), None)
+        record = find_in_lineage(snapshot, of)
         if record is None:
             return None
         id_ = record.id
