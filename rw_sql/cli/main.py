@@ -10,6 +10,7 @@ from rw_sql.cli.check import check_command, export_catalog_command
 from rw_sql.cli.checkpoint import checkpoint_app
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
+from rw_sql.cli.service.status import lineage_command, status_command
 from rw_sql.cli.source import source_app
 from rw_sql.errors import SqlError
 
@@ -96,11 +97,34 @@ def serve(
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="The interface of the status page. Any but the loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="The port of the status page: 9465, or a free one if it is taken."
+        ),
+    ] = None,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Serve no status page.")] = False,
+    token_file: Annotated[
+        str | None,
+        typer.Option("--token-file", metavar="PATH", help="A file with the page's token; else RW_SQL_HTTP_TOKEN."),
+    ] = None,
+    log: Annotated[str, typer.Option("--log", metavar="FORM", help="What is printed: text or json lines.")] = "text",
 ) -> None:
     """Run the jobs of a warehouse until SIGTERM or Ctrl-C."""
-    from rw_sql.cli.serve import serve_until_told
+    from rw_sql.cli.service.serve import serve_until_told
 
-    serve_until_told(warehouse=warehouse, metrics=metrics)
+    serve_until_told(
+        warehouse=warehouse,
+        metrics=metrics,
+        host=host,
+        port=port,
+        has_http=not no_http,
+        token_file=token_file,
+        log=log,
+    )
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -111,6 +135,8 @@ def pyspark(context: typer.Context) -> None:
     run_pyspark(context.args)
 
 
+app.command(name="status")(status_command)
+app.command(name="lineage")(lineage_command)
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
 app.command(name="export-catalog")(export_catalog_command)

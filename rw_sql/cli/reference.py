@@ -269,8 +269,9 @@ def metrics_page() -> str:
         [
             _MADE.format(source="rw_sql/runtime/observe/metrics.py"),
             "# Metrics\n",
-            "`SHOW METRICS` returns them as rows; `rw-sql serve --metrics [HOST:]PORT` serves them to Prometheus.",
-            "[Monitor a warehouse](../how-to/monitor.md) says which ones to alert on.\n",
+            "`SHOW METRICS` returns them as rows; `rw-sql serve` serves them to Prometheus at `/metrics` of its status",
+            "page, and with `--metrics [HOST:]PORT` at a port of their own. [Monitor a",
+            "warehouse](../how-to/monitor.md) says which ones to alert on.\n",
             _table(
                 ("metric", "type", "meaning"),
                 [(f"`{name}`", "counter" if name.endswith("_total") else "gauge", text) for name, text in HELP.items()],

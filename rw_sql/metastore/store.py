@@ -29,7 +29,7 @@ from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
 from rw_sql.metastore.later import DebouncedTask
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
-from rw_sql.metastore.migrations import migrate
+from rw_sql.metastore.migrations import migrate, require_format
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
 from rw_sql.metastore.records import OperationRecord
 from rw_sql.metastore.runtime import JobStore
@@ -112,15 +112,19 @@ class Metastore:
         self._load()
 
     @classmethod
-    def open(cls, warehouse: str, *, catalog: Catalog | None = None) -> Metastore:
+    def open(cls, warehouse: str, *, catalog: Catalog | None = None, only_reads: bool = False) -> Metastore:
         """Opens the metastore of a warehouse (a path or URI), creating or migrating it first.
 
         Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
-        the environment. Raises SqlError METASTORE_IS_NEWER if a newer version wrote it, and INVALID_PARAMETER for a
-        path that Delta cannot address.
+        the environment. With ``only_reads`` nothing is written. Raises SqlError METASTORE_IS_NEWER if a newer version
+        wrote it, INVALID_PARAMETER for a path that Delta cannot address, and NOT_SUPPORTED for a warehouse that has
+        yet to be migrated and is only to be read.
         """
         catalog = catalog or load_catalog()
         directory = _directory(warehouse)
+        if only_reads:
+            require_format(directory, catalog)
+            return cls(directory, catalog)
         migrate(directory, catalog)
         metastore = cls(directory, catalog)
         metastore.project()

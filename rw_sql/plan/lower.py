@@ -28,6 +28,7 @@ from rw_sql.plan.statements.move.undo import lower_undo_operation
 from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set, lower_reset_source_splits
 from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
+from rw_sql.plan.statements.show.lineage import lower_show_lineage
 from rw_sql.plan.statements.show.objects import (
     lower_describe,
     lower_show_create,
@@ -203,6 +204,8 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             return lower_show_source_continuity(statement, snapshot)
         case ast.ShowMetrics():
             return lower_show_metrics(statement, snapshot)
+        case ast.ShowLineage():
+            return lower_show_lineage(statement, snapshot)
         case ast.ShowUnsafeOperations():
             return lower_show_unsafe_operations(statement, snapshot)
         case ast.ShowCreate():

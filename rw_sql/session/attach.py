@@ -35,10 +35,11 @@ from rw_sql.runtime.spark.jvm import hadoop_configuration, java_packages
 from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.sql.catalog_views import SparkViews
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
+from rw_sql.runtime.status.served import ServedWarehouse
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
-from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.session.java import check_java
+from rw_sql.session.location import warehouse_at
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.syntax import could_be_ours, route, split_script
 
@@ -48,14 +49,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from rw_sql.metastore.facts import BackfillProgress
+    from rw_sql.runtime.support.warehouse import Warehouse
     from rw_sql.syntax.parsing.script import ScriptStatement
     from rw_sql.syntax.statements import Name, Statement
 
 logger = logging.getLogger(__name__)
 
-WAREHOUSE_VARIABLE = "RW_SQL_WAREHOUSE"
 METRICS_VARIABLE = "RW_SQL_METRICS"
-DEFAULT_WAREHOUSE = "./rw_warehouse"
 
 _CATALOG_NAME = "rw_"
 """The prefix of the catalog's own tables."""
@@ -193,8 +193,12 @@ class Attached:
         The server runs until the process ends. Raises SqlError INVALID_PARAMETER if the address is invalid or in use.
         """
         metrics = metrics_of(self._runtime.context)
-        metrics.samples()
+        metrics.count_rows()
         return serve_metrics(metrics, where)
+
+    def served(self) -> ServedWarehouse:
+        """What ``rw-sql serve`` shows of the warehouse: its status page, metrics and readiness."""
+        return ServedWarehouse(self._runtime.context)
 
     def has_object(self, name: Name) -> bool:
         """True if an rw_sql object has this name."""
@@ -303,7 +307,7 @@ def connect(
     check_java()
     leave_dead_jvm()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    location = Warehouse.at(warehouse or _default_warehouse())
+    location = warehouse_at(warehouse)
     builder: Any = SparkSession.builder
     settings = {
         "spark.app.name": "rw_sql",
@@ -349,10 +353,6 @@ def _leave_out_checksums(spark: SparkSession) -> None:
     files.setWriteChecksum(False)
 
 
-def _default_warehouse() -> str:
-    return os.environ.get(WAREHOUSE_VARIABLE, DEFAULT_WAREHOUSE)
-
-
 def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool = True) -> Attached:
     """Extends an existing session: from now on ``spark.sql`` accepts rw_sql's statements.
 
@@ -364,7 +364,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
     if ended is not None:
         ended._runtime.context.sessions.require_alive()
     _require_delta(spark)
-    location = Warehouse.at(warehouse or _default_warehouse())
+    location = warehouse_at(warehouse)
     with _lock:
         present = _attached_to(spark)
         if present is not None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from rw_sql.plan.result.plan import Table
 
 MOST_ROWS = 1000
 """The maximum number of rows shown; a script that needs more writes them to a table."""
@@ -35,6 +38,20 @@ def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
         rows=tuple(tuple(cell_text(value) for value in row) for row in taken[:most]),
         has_more=len(taken) > most,
     )
+
+
+def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
+    """A statement's answer as text cells, without a DataFrame in between."""
+    return Rows(
+        columns=tuple(name for name, _ in table.columns),
+        rows=tuple(tuple(cell_text(local_time(value)) for value in row) for row in table.rows[:most]),
+        has_more=len(table.rows) > most,
+    )
+
+
+def local_time(value: object) -> object:
+    """A time in the time zone of this process, as Spark's rows have it; any other value as it is."""
+    return value.astimezone().replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 def cell_text(value: Any) -> str | None:

@@ -45,6 +45,7 @@ PLACES = (
     "metrics",
     "notebook",
     "pages",
+    "status",
     "warehouse/checkpoints",
     "warehouse/data",
     "warehouse/rw_catalog",

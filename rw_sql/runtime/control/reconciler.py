@@ -368,6 +368,8 @@ class Reconciler:
             if old is None or _told(old) != _told(status):
                 fresh.append(replace(status, updated_ms=at))
                 log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
+                if status.state == "STALLED" and (old is None or old.state != "STALLED"):
+                    self._context.figures.note_stall(status.job)
                 self._reported[slot.job_id] = status
         facts = self._context.metastore.jobs
         if not self._has_reported:

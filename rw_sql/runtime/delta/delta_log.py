@@ -192,6 +192,15 @@ def last_batch(warehouse: Warehouse, table: str, generation: int) -> int:
     return -1
 
 
+def committed_ms(actions: list[dict[str, Any]]) -> int | None:
+    """When a commit was written by its writer's clock, in milliseconds since 1970; None where it does not say."""
+    for action in actions:
+        info = action.get("commitInfo")
+        if info is not None and info.get("timestamp") is not None:
+            return int(info["timestamp"])
+    return None
+
+
 def added_rows(actions: list[dict[str, Any]]) -> int | None:
     """The number of rows that a commit adds as new data; None if its statistics lack it."""
     rows = 0

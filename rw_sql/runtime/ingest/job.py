@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -182,8 +183,9 @@ class Ingest:
         return job
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
-        """Starts the query, or continues the speculative query if it begins at the same positions."""
-        of, write, early = prepared.query(self.run), self.gate.guarded(self._on_batch), prepared.early
+        """Starts the query, or goes on with the one that was started early, where that begins at these positions."""
+        write = self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job))
+        of, early = prepared.query(self.run), prepared.early
         if early is not None and early.fits(self.run, states):
             self.query = early.go_on(write)
         else:

@@ -16,7 +16,7 @@ from rw_sql.runtime.decoding.decoder import BUCKET, log_schema, log_statistics
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.job_output import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
-from rw_sql.runtime.jobs.counters import DecodeErrors
+from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
 from rw_sql.runtime.jobs.lease import is_owned
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
@@ -47,6 +47,7 @@ class Context:
     applied: Applied = field(default_factory=Applied)
     owning: threading.Event = field(default_factory=threading.Event)
     decode_errors: DecodeErrors = field(default_factory=DecodeErrors, repr=False, compare=False)
+    figures: JobFigures = field(default_factory=JobFigures, repr=False, compare=False)
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def has_owner(self, lease: Lease | None = None) -> bool:

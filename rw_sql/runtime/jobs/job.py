@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rw_sql.runtime.spark.jvm import thrown_by
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
+from rw_sql.runtime.support.processes import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,12 +82,18 @@ class BatchGate:
         """Marks the query as being stopped: later errors of its batch are not failures."""
         self._is_stopping = True
 
-    def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """Wraps the ``foreachBatch`` function: raises BrokenOffError if the batch fails because its query is being
-        stopped."""
+    def guarded(
+        self,
+        write: Callable[[DataFrame, int], None],
+        note: Callable[[int, float], None] = lambda _at_ms, _seconds: None,
+    ) -> Callable[[DataFrame, int], None]:
+        """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop.
+
+        ``note`` gets when each batch ended well, in milliseconds since 1970, and the seconds that it took.
+        """
 
         def guarded(frame: DataFrame, batch: int) -> None:
-            self._busy_since = time.monotonic()
+            began = self._busy_since = time.monotonic()
             try:
                 write(frame, batch)
             except Exception as error:
@@ -96,6 +103,8 @@ class BatchGate:
                     raise
                 logger.debug("batch %d was broken off", batch, exc_info=True)
             else:
+                if note is not None:
+                    note(now_ms(), time.monotonic() - began)
                 return
             finally:
                 self._busy_since = None

@@ -37,9 +37,22 @@ def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int)
 
 
 def with_unreported(statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
-    """The statuses, plus STARTING for each desired job without one."""
-    missing = {job: spec.object_id for job, spec in desired_jobs(snapshot).items() if job not in statuses}
+    """These statuses, and STARTING for each job that the catalog wants and of which there is none."""
+    missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in missing.items()}}
+
+
+# Of the newest snapshot: whoever looks again and again need not derive 10,000 jobs each time.
+_newest: tuple[Snapshot, dict[str, int]] | None = None
+
+
+def _wanted(snapshot: Snapshot) -> dict[str, int]:
+    """The jobs that the catalog wants, with the ids of their objects."""
+    global _newest
+    known = _newest
+    if known is None or known[0] is not snapshot:
+        known = _newest = (snapshot, {job: spec.object_id for job, spec in desired_jobs(snapshot).items()})
+    return known[1]
 
 
 def run_mark(status: JobStatus | None) -> object:

@@ -18,7 +18,7 @@ def log_event(event: str, **fields: object) -> None:
         return
     pairs = [f"event={event}"]
     pairs += [f"{key}={_value(value)}" for key, value in fields.items() if value is not None]
-    logger.info("%s", " ".join(pairs))
+    logger.info("%s", " ".join(pairs), extra={"fields": {"event": event, **fields}})
 
 
 def _value(value: object) -> str:

@@ -259,7 +259,7 @@ class View:
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(self.gate.guarded(self._on_batch))
+            .foreachBatch(self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job)))
         )
 
     def _start_query(self, tables: Mapping[int, str]) -> None:

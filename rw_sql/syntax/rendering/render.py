@@ -133,6 +133,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.ShowCheckpoint: operate.show_checkpoint,
     ast.ShowColumns: lambda s: f"SHOW {s.kind} FROM {name_text(s.name)}{operate.show_filter(s)}",
     ast.ShowCreate: lambda s: f"SHOW CREATE {s.kind} {name_text(s.name)}",
+    ast.ShowLineage: lambda s: "SHOW LINEAGE" + (f" OF {name_text(s.name)}" if s.name else ""),
     ast.ShowMetrics: _words("SHOW METRICS"),
     ast.ShowObjects: operate.show_objects,
     ast.ShowParameter: operate.show_parameter,

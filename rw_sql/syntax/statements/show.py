@@ -75,6 +75,13 @@ class ShowMetrics(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowLineage(Statement):
+    """``SHOW LINEAGE [OF n]``: which objects read which, of all, or of those before and behind one."""
+
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowCheckpoint(Statement):
     """``SHOW CHECKPOINT 'path' [WITH (…)]``: the positions of a foreign checkpoint.
 

@@ -25,6 +25,7 @@ from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.job import BatchGate
 from rw_sql.runtime.support.failures import Failure, StalledError
+from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS
 from tests.runtime.controlled_jobs import Jobs, wait_until
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 

@@ -63,6 +63,7 @@ SHOWN_INSIDE = (
     ast.ShowSourceSplits,
     ast.ShowSourceContinuity,
     ast.ShowUnsafeOperations,
+    ast.ShowLineage,
     ast.ShowCreate,
     ast.Describe,
 )
