@@ -40,7 +40,7 @@ def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Con
         yield Context(warehouse=warehouse, metastore=metastore, sessions=NoSpark(), owner=new_owner_name())
     finally:
         if not only_reads:
-            metastore.settle(with_upkeep=True)
+            metastore.flush(with_upkeep=True)
 
 
 def answer(context: Context, statement: Statement, *, ask: Callable[[Question], bool] | None = None) -> Table:

@@ -124,7 +124,7 @@ def test_on_a_warehouse_and_on_its_exported_catalog(tmp_path: Path, capsys: pyte
     changes = tuple(PutObject(record=record) for record in records)
     operation = Operation(kind="MADE", statement="-- made", objects=(), changes=changes)
     metastore.commit(operation, based_on=metastore.snapshot())
-    metastore.settle()
+    metastore.flush()
     path, exported = tmp_path / "a.sql", tmp_path / "catalog.json"
     path.write_text("ALTER SOURCE a UNSAFE SET (datagen.seed = '5');\nDROP SOURCE b;\n", encoding="utf-8")
     with pytest.raises(SystemExit):

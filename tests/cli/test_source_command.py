@@ -14,8 +14,7 @@ from rw_sql.cli.main import app
 from rw_sql.cli.source_run import offsets_of
 from rw_sql.errors import SqlError
 from rw_sql.model.offset_files import read_offsets
-from rw_sql.syntax import parse_statement
-from rw_sql.syntax.rendering import render
+from rw_sql.syntax import parse_statement, render
 from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:

@@ -123,14 +123,14 @@ class WrittenWarehouse:
             expires_ms=at + int(LEASE_SECONDS * 1000),
             applied_epoch=self.metastore.snapshot().epoch if applied is None else applied,
         )
-        assert self.metastore.runtime.take_lease(lease, replacing=self.metastore.runtime.lease())
+        assert self.metastore.jobs.take_lease(lease, replacing=self.metastore.jobs.lease())
         return lease
 
     def status(self, job: str, state: str, **said: Any) -> None:
         """What the owner says of a job."""
         object_id = int(job.rpartition("-")[2])
         told = {"object_id": object_id, "run": 1, "updated_ms": now_ms(), **said}
-        self.metastore.runtime.write_job_status([JobStatus(job=job, state=state, **told)])
+        self.metastore.jobs.write_job_status([JobStatus(job=job, state=state, **told)])
 
     def fence(self, job: str, run: int, *, generation: int = 1) -> str:
         """The first commit of a run of a job; the path of its table."""

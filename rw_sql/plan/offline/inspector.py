@@ -26,7 +26,7 @@ from rw_sql.plan.requests.catalog import (
     ReadMetrics,
     ReadOperations,
     SealSecret,
-    drive,
+    run_plan,
 )
 from rw_sql.plan.requests.logs import MeasureLogs
 from rw_sql.plan.requests.positions import (
@@ -108,8 +108,8 @@ class OfflineInspector:
         return tuple(self._noted)
 
     def run(self, asking: Asking[Plan]) -> Plan:
-        """Drives a lowering to its end. Raises SqlError as it does, and Unanswerable."""
-        return drive(asking, self.answer)
+        """Runs a lowering to its end. Raises SqlError as it does, and Unanswerable."""
+        return run_plan(asking, self.answer)
 
     def note(self, what: str) -> None:
         """Lists something as unchecked."""

@@ -189,7 +189,7 @@ class Metrics:
 
     def _count_rows(self, snapshot: Snapshot) -> list[Sample]:
         found = []
-        runs = self._context.metastore.runtime.last_runs()
+        runs = self._context.metastore.jobs.last_runs()
         for source_record in snapshot.all("source"):
             if not source_record.is_shared:
                 counted_of = (("source", source_record.name),)
@@ -227,7 +227,7 @@ class Metrics:
 
     def _of_owner(self, snapshot: Snapshot) -> Iterator[Sample]:
         """Who runs the jobs, and how far it is with the statements."""
-        lease = self._context.metastore.runtime.lease()
+        lease = self._context.metastore.jobs.lease()
         is_present = lease is not None and self._context.has_owner(lease)
         yield Sample(name="rw_sql_owner_present", labels=(), value=int(is_present))
         yield Sample(name="rw_sql_catalog_epoch", labels=(), value=snapshot.epoch)

@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
 from rw_sql.model.lineage import find_in_lineage, lineage_of
-from rw_sql.plan.requests.catalog import MeasureLags, drive
+from rw_sql.plan.requests.catalog import MeasureLags, run_plan
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
@@ -172,9 +172,9 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
         return known[request]
 
     at = now_ms()
-    shown = drive(lower_show_objects(ShowObjects(kind="JOBS"), snapshot), answer)
-    lineage = drive(lineage_graph(snapshot, lineage_of(snapshot)), answer)
-    lease = context.metastore.runtime.lease()
+    shown = run_plan(lower_show_objects(ShowObjects(kind="JOBS"), snapshot), answer)
+    lineage = run_plan(lineage_graph(snapshot, lineage_of(snapshot)), answer)
+    lease = context.metastore.jobs.lease()
     return WarehouseStatus(
         warehouse=context.warehouse.uri,
         version=_version(),

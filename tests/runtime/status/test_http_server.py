@@ -113,7 +113,7 @@ def test_ready_once_the_lease_is_held_and_the_statements_are_applied(written: Wr
     assert served.why_not_ready() == "standing by: another process runs the jobs"
     context.owning.set()
     assert served.why_not_ready() == "statement 0 of 2 is applied to the jobs"
-    lease = written.metastore.runtime.lease()
+    lease = written.metastore.jobs.lease()
     assert lease is not None
     object.__setattr__(context, "owner", lease.owner)
     assert served.why_not_ready() is None

@@ -161,10 +161,10 @@ def test_the_observer_measures_beside_what_it_shows(written: WrittenWarehouse) -
 
 
 def test_rows_count_from_the_start_of_the_run_and_not_from_the_first_look(written: WrittenWarehouse) -> None:
-    (run,) = written.metastore.runtime.claim_runs(["ingest-2"], 1, "host-1-ab")
+    (run,) = written.metastore.jobs.claim_runs(["ingest-2"], 1, "host-1-ab")
     table = written.fence("ingest-2", run.run)
     written.batch(table, "ingest-2", run.run, 0, 5, errors=2)
-    (run,) = written.metastore.runtime.claim_runs(["ingest-2"], 1, "host-1-ab")
+    (run,) = written.metastore.jobs.claim_runs(["ingest-2"], 1, "host-1-ab")
     written.fence("ingest-2", run.run)
     written.batch(table, "ingest-2", run.run, 1, 7, errors=1)
 
