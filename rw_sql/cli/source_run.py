@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from rw_sql.session.attach import StatementText
+    from rw_sql.session.scripts import StatementText
     from rw_sql.syntax.statements import Name, Statement
 
 OUTPUTS = ("table", "json")

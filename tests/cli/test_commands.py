@@ -52,7 +52,7 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
         "DROP SOURCE numbers CASCADE;\n",
         tmp_path,
     )
-    assert refused.returncode == 1
+    assert refused.returncode == 3
     assert re.search(r"\n +100 \| +99 \n", refused.stdout)
     assert "DROP SOURCE" not in refused.stdout
     assert refused.stderr.startswith("script.sql: RW304: this operation needs a confirmation and nobody can be asked\n")
