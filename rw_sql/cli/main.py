@@ -12,6 +12,7 @@ from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
 from rw_sql.cli.script.command import Warehouse, run_command
 from rw_sql.cli.source import source_app
+from rw_sql.cli.testing.command import run_test_command
 from rw_sql.errors import SqlError
 
 
@@ -55,6 +56,7 @@ def root(
 
 
 app.command(name="run")(run_command)
+app.command(name="test")(run_test_command)
 
 
 @app.command()

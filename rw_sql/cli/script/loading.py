@@ -73,6 +73,11 @@ def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
     return (value for name, value in variables.items() if value and _TELLING.search(name))
 
 
+def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
+    """What puts asterisks in the place of secrets, those of these variables too."""
+    return hiding(_secrets(variables))
+
+
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
     """What puts asterisks in the place of secrets: those of these variables, and those that statements hold."""
     # A value that holds another goes first.

@@ -22,6 +22,7 @@ from rw_sql.syntax import statements as ast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rw_sql.metastore import Snapshot
     from rw_sql.plan.requests.catalog import Asking
     from rw_sql.plan.result.plan import Plan
     from rw_sql.runtime.jobs.context import Context
@@ -49,6 +50,11 @@ class DryRun:
         self._block: list[ast.Statement] | None = None
         self._reason: str | None = None
         self._inspector = Inspector(context, self._real)
+
+    @property
+    def catalog(self) -> Snapshot:
+        """The catalog by now."""
+        return self._then
 
     @property
     def has_open_block(self) -> bool:
