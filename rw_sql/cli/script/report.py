@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
@@ -143,15 +143,18 @@ class RunReport:
         file = run.file or "-"
         words = " ".join(self.hide(run.text).split())
         short = words if len(words) <= _NAME_WIDTH else words[: _NAME_WIDTH - 1] + "…"
-        case = {"name": f"line {run.line}: {short}", "classname": _dotted(file), "file": file, "line": run.line}
-        if run.error is not None:
-            outcome: Literal["failure", "error"] = "error" if run.status == "refused" else "failure"
-            told = self.hide(run.error.render())
-            message = f"{run.error.code}: {self.hide(run.error.message)}"
-            return Case(**case, seconds=run.seconds, outcome=outcome, kind=run.error.code, message=message, text=told)  # type: ignore[arg-type]  # the four above
+        case = Case(name=f"line {run.line}: {short}", classname=_dotted(file), seconds=run.seconds)
         if run.status == "not run":
-            return Case(**case, outcome="skipped", message="not run: a statement before it failed")  # type: ignore[arg-type]
-        return Case(**case, seconds=run.seconds)  # type: ignore[arg-type]
+            return replace(case, outcome="skipped", message="not run: a statement before it failed")
+        if run.error is None:
+            return case
+        return replace(
+            case,
+            outcome="error" if run.status == "refused" else "failure",
+            kind=run.error.code,
+            message=f"{run.error.code}: {self.hide(run.error.message)}",
+            text=self.hide(run.error.render()),
+        )
 
 
 def _dotted(file: str) -> str:

@@ -58,7 +58,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     report = RunReport(hide=hide, is_dry=options.is_dry)
     answer = choose_answer(console, is_confirmed=options.is_confirmed, tokens=options.tokens)
     transcript = Transcript(console, answer, is_quiet=options.is_quiet, hide=hide)
-    run = _Run(scripts, options, report, transcript if is_text else None)
+    run = ScriptRun(scripts, options, report, transcript if is_text else None)
     started = time.monotonic()
     if options.is_dry:
         with _dry_session(options.warehouse) as attached:
@@ -74,7 +74,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     return report
 
 
-class _Run:
+class ScriptRun:
     """One run of all scripts. ``transcript`` is None where nothing is printed on the way."""
 
     def __init__(

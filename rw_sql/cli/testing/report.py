@@ -83,12 +83,10 @@ class TestReport:
             name=outcome.name or outcome.file,
             classname=outcome.file,
             seconds=outcome.seconds,
-            file=outcome.file,
-            line=outcome.line,
             outcome=found,  # type: ignore[arg-type]  # of the four above
-            kind="rows" if found == "failure" else "",
+            kind=outcome.status,
             message=self.hide(outcome.message),
-            text=self.hide(outcome.detail or outcome.message),
+            text=self.hide(f"{outcome.file}:{outcome.line}: {outcome.message}\n{outcome.detail}"),
         )
 
 

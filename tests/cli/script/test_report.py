@@ -100,7 +100,7 @@ def test_junit() -> None:
         "1",
     )
     done, failed, refused, skipped = suite.findall("testcase")
-    assert (done.get("classname"), done.get("line"), len(done)) == ("sub.a", "1", 0)
+    assert (done.get("classname"), (done.get("name") or "")[:22], len(done)) == ("sub.a", "line 1: ALTER SECRET s", 0)
     assert (failed[0].tag, failed[0].get("type"), failed.get("time")) == ("failure", "RW101", "0.250")
     assert "LINE 3: " in (failed[0].text or "")
     assert (refused[0].tag, refused[0].get("type")) == ("error", "RW304")
