@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,8 @@ from rw_sql.cli.script.loading import load_scripts
 from rw_sql.cli.script.report import RunReport
 from rw_sql.cli.script.running import RunOptions, ScriptRun
 from rw_sql.cli.transcript import Transcript
+from rw_sql.errors import SqlError
+from rw_sql.magics.cell import StatementMagic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,3 +90,25 @@ def test_scripts_go_on_or_stop(session: AttachedSession, tmp_path: Path, capsys:
     report, shown = run(session, tmp_path, "more.sql", "second.sql")
     assert [run.status for run in report.statements] == ["done", "failed", "not run", "not run", "not run", "not run"]
     assert report.exit_status == 1
+
+
+def test_variables_of_cells(session: AttachedSession, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = SimpleNamespace(user_ns={"spark": session.spark, "least": 3, "name": "notebook"})
+    magic = StatementMagic(shell)
+    magic.run("--var name=cell", "\\set more 'it''s'\nSELECT :least + 1 AS n, :'name' AS name, :'more' AS more")
+    magic.run("", "SELECT :'name' AS name, :'more' AS more")
+    magic.run("SELECT :least AS least")
+    told = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line[:1].isalnum()]
+    assert [[cell.strip() for cell in line] for line in told] == [
+        ["n", "name", "more"],
+        ["4", "cell", "it's"],
+        ["name", "more"],
+        ["notebook", "it's"],
+        ["least"],
+        ["3"],
+    ]
+    for cell, place in (("SELECT 1;\nSELECT :nope", (2, 8)), ("SELECT :'name',\n nothing", (2, 2))):
+        with pytest.raises(SqlError) as caught:
+            magic.run("", cell)
+        assert (caught.value.line, caught.value.column) == place
+        assert cell.splitlines()[1] in caught.value.render()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +18,8 @@ from tests.conftest import FIXTURES, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+ROOT = Path(__file__).parents[3]
 VARIABLES = {"n": "5", "who": "it's", "path": "a\\b", "T": "My Table", "plain": "orders", "v": "x"}
 
 
@@ -283,6 +285,14 @@ def test_a_literal_of_ours_means_the_value(value: str) -> None:
     statement = parse_statement(made.text)
     assert isinstance(statement, CreateSource)
     assert statement.options[1].value.text == value  # type: ignore[union-attr]
+
+
+def test_no_statement_of_the_fixtures_and_pages_is_taken_for_variables() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in FIXTURES.rglob("*.sql")]
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        texts += re.findall(r"^```sql\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(texts) > 200
+    assert [text for text in texts if expand(text).text != text] == []
 
 
 def test_a_long_script_takes_time_in_proportion() -> None:
