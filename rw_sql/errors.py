@@ -57,6 +57,8 @@ UNKNOWN_PARAMETER = ErrorCode("RW213", "42704", "the parameter does not exist")
 INVALID_PARAMETER = ErrorCode("RW214", "22023", "the parameter's value is not valid")
 INVALID_QUERY = ErrorCode("RW215", "42P17", "the query cannot be kept up to date")
 WRONG_KIND = ErrorCode("RW236", "42809", "the statement is for another kind of object")
+UNDEFINED_VARIABLE = ErrorCode("RW250", "42704", "a variable of the script is not set")
+INVALID_COMMAND = ErrorCode("RW251", "42601", "a backslash command of the script is wrong")
 UNDEFINED_OPERATION = ErrorCode("RW230", "42704", "the operation does not exist")
 
 NOT_SUPPORTED = ErrorCode("RW301", "0A000", "the statement is understood but cannot be run here")

@@ -10,18 +10,11 @@ from rw_sql.cli.check import check_command, export_catalog_command
 from rw_sql.cli.checkpoint import checkpoint_app
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
+from rw_sql.cli.script.command import Warehouse, run_command
 from rw_sql.cli.service.status import lineage_command, status_command
 from rw_sql.cli.source import source_app
+from rw_sql.cli.testing.command import run_test_command
 from rw_sql.errors import SqlError
-
-_WAREHOUSE = typer.Option(
-    "--warehouse",
-    "-w",
-    metavar="PATH",
-    envvar="RW_SQL_WAREHOUSE",
-    help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
-)
-_Warehouse = Annotated[str | None, _WAREHOUSE]
 
 
 class _App(typer.Typer):
@@ -63,28 +56,12 @@ def root(
     """RisingWave-style sources as a SQL dialect inside PySpark."""
 
 
-@app.command()
-def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A file of SQL statements; - reads standard input.")],
-    warehouse: _Warehouse = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Confirm unsafe statements without asking; predicted loss must be listed in ALLOW."),
-    ] = False,
-    confirm: Annotated[
-        list[str] | None,
-        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused with this token."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results without the statements.")] = False,
-) -> None:
-    """Run a script's statements one by one; stop at the first error."""
-    from rw_sql.cli.run import run_file
-
-    run_file(script, warehouse=warehouse, is_confirmed=yes, tokens=frozenset(confirm or ()), is_quiet=quiet)
+app.command(name="run")(run_command)
+app.command(name="test")(run_test_command)
 
 
 @app.command()
-def shell(warehouse: _Warehouse = None) -> None:
+def shell(warehouse: Warehouse = None) -> None:
     """Run statements interactively."""
     from rw_sql.cli.shell import run_shell
 
@@ -93,7 +70,7 @@ def shell(warehouse: _Warehouse = None) -> None:
 
 @app.command()
 def serve(
-    warehouse: _Warehouse = None,
+    warehouse: Warehouse = None,
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,

@@ -88,7 +88,7 @@ def cli_page() -> str:
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
         "`rw-sql COMMAND --help` prints the same. A command that fails writes the error and its code to standard error",
-        "and exits with status 1.\n",
+        "and exits with status 1, unless its description has other statuses.\n",
     ]
     for path, command in _commands("rw-sql", get_command(app)):
         arguments = [found for found in command.params if found.param_type_name == "argument"]

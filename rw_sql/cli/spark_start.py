@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[SparkSession]:
+def spark_for(
+    warehouse: str | None, *, run_jobs: bool = True, config: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """An attached session for as long as a command runs. What Spark itself writes is kept out of the terminal.
 
-    With ``run_jobs=False`` the process runs no jobs. The JVM writes to a temporary file, which is printed if it does
-    not start and else goes with the command.
+    With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM writes to a temporary
+    file, which is printed if it does not start and else goes with the command.
     """
     from rw_sql.runtime.spark.interrupts import interruptible, shielded
     from rw_sql.session.attach import connect, detach
@@ -38,7 +40,7 @@ def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[Spark
         os.dup2(messages.fileno(), 2)
         has_started = False
         try:
-            spark = connect(warehouse, run_jobs=run_jobs)
+            spark = connect(warehouse, run_jobs=run_jobs, config=config)
             has_started = True
         finally:
             os.dup2(saved, 2)

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.model.names import RELATION_KINDS, object_name
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.result.confirmation import Question
+from rw_sql.runtime.control.dry_run import DryRun
 from rw_sql.runtime.control.executor import Executor, SessionState
 from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.jobs.context import Context
@@ -41,7 +41,7 @@ from rw_sql.runtime.support.faults import fault, know_jvm
 from rw_sql.session.java import check_java
 from rw_sql.session.location import warehouse_at
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
-from rw_sql.syntax import could_be_ours, route, split_script
+from rw_sql.syntax import could_be_ours, route
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.runtime.support.warehouse import Warehouse
-    from rw_sql.syntax.parsing.script import ScriptStatement
     from rw_sql.syntax.statements import Name, Statement
 
 logger = logging.getLogger(__name__)
@@ -72,16 +71,7 @@ DELTA_OPTIONS = [
 ]
 """The options that ``pyspark`` and ``spark-submit`` need for Delta."""
 
-__all__ = ["DELTA_OPTIONS", "Attached", "Question", "StatementText", "attach", "connect", "detach", "run_script"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatementText:
-    """One statement of a script and its position; ``line`` and ``column`` are 1-based."""
-
-    text: str
-    line: int
-    column: int
+__all__ = ["DELTA_OPTIONS", "Attached", "Question", "attach", "attached_to", "connect", "detach"]
 
 
 class _Runtime:
@@ -246,6 +236,10 @@ class Attached:
             self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
             raise
 
+    def dry_run(self) -> DryRun:
+        """Statements explained one after the other, from the present catalog and this session's parameters on."""
+        return DryRun(self._runtime.context, self._state.parameters)
+
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, located in ``text``, if a Spark statement would change rw_sql's tables."""
         try:
@@ -360,13 +354,13 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
     ``run_jobs=False``. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without
     Delta.
     """
-    ended = _attached_to(spark)
+    ended = attached_to(spark)
     if ended is not None:
         ended._runtime.context.sessions.require_alive()
     _require_delta(spark)
     location = warehouse_at(warehouse)
     with _lock:
-        present = _attached_to(spark)
+        present = attached_to(spark)
         if present is not None:
             if present.warehouse == location.uri:
                 if run_jobs:
@@ -390,7 +384,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
         watch(spark)
-        wrap_sql(_attached_to)
+        wrap_sql(attached_to)
         wrap_shell_sql(spark)
         return attached
 
@@ -398,7 +392,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
 def detach(spark: SparkSession) -> None:
     """Reverts :func:`attach`. Detaching a warehouse's last session stops its jobs; they keep their positions."""
     with _lock:
-        attached = _attached_to(spark)
+        attached = attached_to(spark)
         if attached is None:
             return
         delattr(attached.spark, _ATTRIBUTE)
@@ -422,7 +416,8 @@ def _stop_all() -> None:
         _runtimes.clear()
 
 
-def _attached_to(spark: SparkSession) -> Attached | None:
+def attached_to(spark: SparkSession) -> Attached | None:
+    """What a session is attached to; None where it is not."""
     found = spark.__dict__.get(_ATTRIBUTE)
     return found if isinstance(found, Attached) else None
 
@@ -451,44 +446,3 @@ def _ask_at_prompt(question: Question) -> bool:
         return input("Go ahead? Type yes: ").strip().lower() in ("y", "yes")
     except (EOFError, KeyboardInterrupt):
         return False
-
-
-def run_script(
-    spark: SparkSession,
-    text: str,
-    file: str | None = None,
-    *,
-    answer: Callable[[Question], bool] | None = None,
-    on_result: Callable[[StatementText, DataFrame | None], None] | None = None,
-    on_progress: Callable[[BackfillProgress], None] | None = None,
-) -> None:
-    """Runs a script's statements one by one, rw_sql's and Spark's, until the first error.
-
-    ``answer`` confirms unsafe statements (None: they are refused). ``on_result`` receives every statement with its
-    rows, ``on_progress`` the backfill progress of views that a statement waits for. Raises SqlError located in the
-    script (file, line, column); earlier statements remain in effect.
-    """
-    attached = _attached_to(spark)
-    if attached is None:
-        attached = attach(spark)
-    before, attached.ask = attached.ask, answer
-    told, attached.on_progress = attached.on_progress, on_progress
-    try:
-        for part in split_script(text):
-            shown = StatementText(text=part.text, line=part.line, column=part.column)
-            with interruptible():
-                result = _run_part(attached, part, text, file)
-                if on_result is not None:
-                    on_result(shown, result)
-    finally:
-        attached.ask, attached.on_progress = before, told
-
-
-def _run_part(attached: Attached, part: ScriptStatement, script: str, file: str | None) -> DataFrame:
-    try:
-        statement = attached.route(part.text)
-        if statement is not None:
-            return attached.run(part.text, statement)
-        return attached.spark.sql(part.text)
-    except SqlError as error:
-        raise error.moved_into(script, part.start, part.line, part.column, file) from error.__cause__

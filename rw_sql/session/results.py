@@ -30,14 +30,29 @@ class Rows:
         return f"the first {count}" if self.has_more else count
 
 
-def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
-    """Runs a query's DataFrame and returns at most ``most`` of its rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """A result as Python's values. ``has_more``: the result goes on."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    has_more: bool = False
+
+    def as_text(self) -> Rows:
+        """The result as it is shown."""
+        rows = tuple(tuple(cell_text(value) for value in row) for row in self.rows)
+        return Rows(columns=self.columns, rows=rows, has_more=self.has_more)
+
+
+def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
+    """Runs a query's DataFrame and takes at most ``most`` rows of it."""
     taken = result.take(most + 1)
-    return Rows(
-        columns=tuple(result.columns),
-        rows=tuple(tuple(cell_text(value) for value in row) for row in taken[:most]),
-        has_more=len(taken) > most,
-    )
+    return Values(columns=tuple(result.columns), rows=tuple(map(tuple, taken[:most])), has_more=len(taken) > most)
+
+
+def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
+    """The same as text cells."""
+    return read_values(result, most=most).as_text()
 
 
 def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from rw_sql.errors import SPARK_ERROR, Span, SqlError
-from rw_sql.session.attach import run_script
+from rw_sql.runtime.spark.interrupts import interruptible
+from rw_sql.session.attach import attach, attached_to
 from rw_sql.syntax import split_script
 from rw_sql.syntax.parsing.script import refuse_invisible
 
@@ -17,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.metastore.facts import BackfillProgress
-    from rw_sql.session.attach import Question, StatementText
+    from rw_sql.session.attach import Attached, Question
+    from rw_sql.syntax import ScriptStatement
 
 # Errors of analysis and parsing end with the position, counted from 0; errors of a running query have it in a heading
 # after the message, counted from 1.
@@ -25,6 +30,56 @@ _PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
 _HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
 _BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
 _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementText:
+    """One statement of a script and where it stands; ``line`` and ``column`` are 1-based."""
+
+    text: str
+    line: int
+    column: int
+
+
+@contextmanager
+def answering(
+    spark: SparkSession,
+    answer: Callable[[Question], bool] | None,
+    on_progress: Callable[[BackfillProgress], None] | None = None,
+) -> Iterator[Attached]:
+    """The attached session with somebody else to answer before unsafe statements (None: nobody), for as long as a
+    script runs. ``on_progress`` is told how far a view has come that a statement waits for."""
+    attached = attached_to(spark) or attach(spark)
+    before, attached.ask = attached.ask, answer
+    told, attached.on_progress = attached.on_progress, on_progress
+    try:
+        yield attached
+    finally:
+        attached.ask, attached.on_progress = before, told
+
+
+def run_part(
+    attached: Attached,
+    part: ScriptStatement,
+    script: str,
+    file: str | None = None,
+    on_result: Callable[[DataFrame], None] | None = None,
+) -> None:
+    """Runs one statement of a script, ours or Spark's; ``on_result`` gets its rows.
+
+    Raises SqlError located in the script: of our statements their own, of Spark's RW409 with Spark's message.
+    """
+    try:
+        with interruptible():
+            statement = attached.route(part.text)
+            spark = attached.spark
+            result = spark.sql(part.text) if statement is None else attached.run(part.text, statement)
+            if on_result is not None:
+                on_result(result)
+    except SqlError as error:
+        raise error.moved_into(script, part.start, part.line, part.column, file) from error.__cause__
+    except PySparkException as error:
+        raise spark_error(error, part.text).moved_into(script, part.start, part.line, part.column, file) from error
 
 
 def run_statements(
@@ -38,35 +93,26 @@ def run_statements(
 ) -> None:
     """Runs a script's statements until the first error; ``on_result`` receives each result before the next one starts.
 
-    Raises SqlError located in the script: for Spark's errors RW409 with Spark's message.
+    ``answer`` is who says yes to unsafe statements (None: nobody), ``on_progress`` is told how far a view has come
+    that a statement waits for. Raises SqlError located in the script (file, line, column); the statements before it
+    stay done.
     """
-    done = 0
-
-    def count_and_hand_on(statement: StatementText, result: DataFrame | None) -> None:
-        nonlocal done
-        on_result(statement, result)
-        done += 1
-
-    try:
-        run_script(spark, text, file, answer=answer, on_result=count_and_hand_on, on_progress=on_progress)
-    except PySparkException as error:
-        part = list(split_script(text))[done]
-        raise spark_error(error, part.text).moved_into(text, part.start, part.line, part.column, file) from error
+    with answering(spark, answer, on_progress) as attached:
+        for part in split_script(text):
+            shown = StatementText(text=part.text, line=part.line, column=part.column)
+            run_part(attached, part, text, file, partial(on_result, shown))
 
 
-def interrupted_at(script: str, done: int, why: str) -> str:
-    """The message for a script interrupted by Ctrl-C after ``done`` statements.
+def interrupted_at(done: int, total: int, place: str, why: str) -> str:
+    """What to say where Ctrl-C ended a script of which so many statements are done, and what of it holds.
 
-    ``why`` describes the statement that was running.
+    ``place`` is where the statement stands that ran, ``why`` what is to say of it.
     """
-    parts = split_script(script)
     before = {0: "nothing was done before it", 1: "the one before it is done"}.get(
         done, f"the {done} before it are done"
     )
-    place = f"statement {done + 1} of {len(parts)}"
-    if done < len(parts):
-        place += f" (line {parts[done].line})"
-    return f"{place} was interrupted; {f'{why}; ' if why else ''}{before}"
+    where = f" ({place})" if place else ""
+    return f"statement {done + 1} of {total}{where} was interrupted; {f'{why}; ' if why else ''}{before}"
 
 
 def spark_error(error: PySparkException, statement: str) -> SqlError:

@@ -62,7 +62,7 @@ def test_a_script_that_cannot_be_read(tmp_path: Path, content: bytes | None, rea
     if content is not None:
         script.write_bytes(content)
     told = rw_sql("run", str(script))
-    assert told.returncode == 1
+    assert told.returncode == 2
     assert told.stderr == f'RW408: cannot read "{script}": {reason}\n'
     assert told.stdout == ""
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
-from rw_sql.syntax.lexing.tokens import END, PUNCTUATION, Token, end_of_comment, scan
+from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
+from rw_sql.syntax.lexing.tokens import END, PUNCTUATION, Token, scan
 from rw_sql.syntax.parsing.parser import Parser
 from rw_sql.syntax.statements.common import Statement
 
@@ -86,19 +87,6 @@ class ScriptStatement:
         return error
 
 
-# rw_sql: a backslash is an ordinary character in '…', block comments nest, "…" is a name.
-_OURS = re.compile(
-    r"""--[^\n]*+|(?P<block>/\*)|[eE]'(?:[^'\\]|\\.|'')*+'?|'(?:[^']|'')*+'?|"(?:[^"]|"")*+"?|`(?:[^`]|``)*+`?
-    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|[\w$]++|.""",
-    re.VERBOSE | re.DOTALL,
-)
-# Spark: a backslash escapes in '…' and "…", except in r'…'.
-_SPARKS = re.compile(
-    r"""--[^\n]*+|(?P<block>/\*)|[rR]'[^']*+'?|[rR]"[^"]*+"?|'(?:[^'\\]|\\.|'')*+'?|"(?:[^"\\]|\\.|"")*+"?|`(?:[^`]|``)*+`?
-    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|\w++|.""",
-    re.VERBOSE | re.DOTALL,
-)
-
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 
 
@@ -125,11 +113,10 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
-    """The end of the statement that starts here (at its ``;``), and the range in it without outer blanks and
-    comments."""
-    pattern = _OURS if could_be_ours(text[start : start + 4096]) else _SPARKS
+    """Where the statement that starts here ends (at its ``;``), and the range in it that is no blank or comment."""
+    pattern = OURS if could_be_ours(text[start : start + 4096]) else SPARKS
     first, last = None, start
-    for match, end, is_comment in _lexemes(pattern, text, start):
+    for match, end, is_comment in lexemes(pattern, text, start):
         if match["end"]:
             return match.start(), first, last
         is_mark = first is None and match[0] == BYTE_ORDER_MARK
@@ -139,26 +126,10 @@ def _piece(text: str, start: int) -> tuple[int, int | None, int]:
     return len(text), first, last
 
 
-def _lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
-    """The pieces of a text matched by a pattern: the match, its end, and whether it is a comment."""
-    while position < len(text):
-        match = pattern.match(text, position)
-        assert match is not None
-        end = match.end()
-        if match["block"]:
-            close = end_of_comment(text, position)
-            end = close if close >= 0 else len(text)
-        elif match["dollar"]:
-            close = text.find(match["dollar"], end)
-            end = close + len(match["dollar"]) if close >= 0 else len(text)
-        yield match, end, bool(match["block"]) or match[0].startswith("--")
-        position = end
-
-
 def without_strings(text: str) -> str:
     """A Spark statement of the same length, with blanks for its strings and comments."""
     pieces = []
-    for match, end, is_comment in _lexemes(_SPARKS, text, 0):
+    for match, end, is_comment in lexemes(SPARKS, text, 0):
         hidden = is_comment or match[0][-1] in "'\"" or match["dollar"]
         pieces.append(" " * (end - match.start()) if hidden else match[0])
     return "".join(pieces)
@@ -169,7 +140,7 @@ def refuse_invisible(text: str) -> None:
 
     Spark refuses it too, but its message prints the character itself, which is invisible.
     """
-    for match, _, _ in _lexemes(_SPARKS, text, 0):
+    for match, _, _ in lexemes(SPARKS, text, 0):
         if _INVISIBLE.fullmatch(match[0]):
             at = match.start()
             column = at - text.rfind("\n", 0, at)
