@@ -161,7 +161,7 @@ def test_brokers_that_do_not_tell_their_cluster_may_be_others() -> None:
         plan = world.plan(statement)
         assert plan.is_unsafe
         assert plan.preview is not None
-        assert "it may be another one" in plan.preview.notices[0]
+        assert "they may be another cluster" in plan.preview.notices[0]
     assert not world.plan("ALTER CONNECTION c SET (properties.client.id = 'x')").is_unsafe
 
 
