@@ -81,6 +81,9 @@ class MaterializedViewRecord:
     rows, since a sink or another view reads them. ``histories`` fix what came before the view of those sources whose
     log it does not just read from the beginning, as :mod:`rw_sql.model.backfill_ranges` writes them.
     ``backfill_rate_limit`` is how many records of them it reads a second (None: no limit; 0: none).
+    ``kept_generation`` is the generation beside the view's own whose table and checkpoint are kept, since it served
+    last (0: the one before); ``last_generation`` is the newest there ever was, where that is not the view's own.
+    ``sees`` is the first id that was not given away when it got its query, where that was after it was made.
     """
 
     id: int
@@ -97,6 +100,9 @@ class MaterializedViewRecord:
     maintenance: Maintenance = Maintenance()
     histories: tuple[str, ...] = ()
     backfill_rate_limit: int | None = None
+    kept_generation: int = 0
+    last_generation: int = 0
+    sees: int = 0
     kind: str = field(default="materialized_view", init=False)
 
 
@@ -249,8 +255,9 @@ class RewindRecord:
 class RebuildRecord:
     """A view that is being made anew while its old rows serve: what takes their place once it has caught up.
 
-    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds of
-    before they told it.
+    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds
+    of before they told it. ``view`` is the new one where it has another query, or reads one that has; None where it is
+    only made anew.
     """
 
     id: int
@@ -259,6 +266,7 @@ class RebuildRecord:
     generation: int
     histories: tuple[str, ...] = ()
     created_at_ms: int = 0
+    view: MaterializedViewRecord | None = None
     kind: str = field(default="rebuild", init=False)
 
 
