@@ -8,6 +8,7 @@ import typer
 
 from rw_sql.cli.check import check_command
 from rw_sql.cli.checkpoint import checkpoint_app
+from rw_sql.cli.deploy import apply_command, diff_command, rollback_command
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
 from rw_sql.cli.source import source_app
@@ -113,6 +114,9 @@ def pyspark(context: typer.Context) -> None:
 
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
+app.command(name="diff")(diff_command)
+app.command(name="apply")(apply_command)
+app.command(name="rollback")(rollback_command)
 app.add_typer(source_app, name="source")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(dev_app, name="dev")
