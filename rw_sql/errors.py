@@ -72,6 +72,7 @@ METASTORE_IS_NEWER = ErrorCode("RW308", "0A000", "a newer rw_sql wrote this meta
 CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the same things")
 SPLITS_UNKNOWN = ErrorCode("RW310", "55000", "the source's splits are not known yet")
 NOT_ALTERABLE = ErrorCode("RW311", "0A000", "the property is not one that changes without the word UNSAFE")
+CANNOT_REPLACE = ErrorCode("RW312", "0A000", "the object cannot be changed into that where it is")
 SINK_CANNOT_FOLLOW = ErrorCode("RW320", "0A000", "the sink's target cannot be kept right under its input's changes")
 NOT_IN_A_BLOCK = ErrorCode("RW331", "25001", "the statement cannot run inside of a block")
 BLOCK_ABORTED = ErrorCode("RW332", "25P02", "the block is aborted")

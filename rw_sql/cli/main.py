@@ -8,6 +8,7 @@ import typer
 
 from rw_sql.cli.check import check_command, export_catalog_command
 from rw_sql.cli.checkpoint import checkpoint_app
+from rw_sql.cli.deploy import apply_command, diff_command, rollback_command
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
 from rw_sql.cli.script.command import Warehouse, run_command
@@ -117,6 +118,9 @@ app.command(name="lineage")(lineage_command)
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
 app.command(name="export-catalog")(export_catalog_command)
+app.command(name="diff")(diff_command)
+app.command(name="apply")(apply_command)
+app.command(name="rollback")(rollback_command)
 app.add_typer(source_app, name="source")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(dev_app, name="dev")

@@ -17,6 +17,7 @@ from rw_sql.metastore.records import (
     DropObject,
     ForgetSplitStates,
     Maintenance,
+    MaterializedViewRecord,
     ObjectRecord,
     PutObject,
     PutSplitStates,
@@ -153,7 +154,8 @@ def _dump(data: object) -> str:
 
 def _record_to_data(record: ObjectRecord | Maintenance) -> dict[str, Any]:
     values = {f.name: getattr(record, f.name) for f in fields(record)}
-    return {name: _record_to_data(value) if isinstance(value, Maintenance) else value for name, value in values.items()}
+    nested = (Maintenance, MaterializedViewRecord)
+    return {name: _record_to_data(value) if isinstance(value, nested) else value for name, value in values.items()}
 
 
 def _record_from_data(data: Any) -> ObjectRecord:
@@ -173,6 +175,8 @@ def _record_from_data(data: Any) -> ObjectRecord:
         values[name] = _frozen(value) if isinstance(value, list) else value
         if name == "maintenance":
             values[name] = _maintenance_from_data(value)
+        elif name == "view" and value is not None:
+            values[name] = _record_from_data(value)
     if missing := [name for name, is_required in known.items() if is_required and name not in values]:
         raise ValueError(f"a {kind} lacks {', '.join(missing)}")
     made: ObjectRecord = record(**values)

@@ -76,12 +76,15 @@ class Maintenance:
 class MaterializedViewRecord:
     """A materialized view. ``inputs`` are the ids of the sources and views that its query reads.
 
-    ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema`` is
-    its Delta schema as Spark's JSON. ``keys`` are the columns by which rows are replaced (aggregates); empty for an
-    append-only view. ``has_change_feed``: the table keeps a change feed, because a sink or another view reads it.
-    ``histories`` describe the backfill of each source whose log is not simply read from the beginning, in the format of
-    :mod:`rw_sql.model.backfill_ranges`. ``backfill_rate_limit`` is the backfill's limit in records per second (None: no
-    limit; 0: no backfill).
+    ``query`` is Spark SQL; ``dialect`` tells what the definition's query is written in, 'spark' or 'risingwave'.
+    ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
+    replaced (aggregates); empty where they are only appended. ``has_change_feed``: its table keeps the changes of its
+    rows, since a sink or another view reads them. ``histories`` fix what came before the view of those sources whose
+    log it does not just read from the beginning, as :mod:`rw_sql.model.backfill_ranges` writes them.
+    ``backfill_rate_limit`` is how many records of them it reads a second (None: no limit; 0: none).
+    ``kept_generation`` is the generation beside the view's own whose table and checkpoint are kept, since it served
+    last (0: the one before); ``last_generation`` is the newest there ever was, where that is not the view's own.
+    ``sees`` is the first id that was not given away when it got its query, where that was after it was made.
     """
 
     id: int
@@ -98,6 +101,9 @@ class MaterializedViewRecord:
     maintenance: Maintenance = Maintenance()
     histories: tuple[str, ...] = ()
     backfill_rate_limit: int | None = None
+    kept_generation: int = 0
+    last_generation: int = 0
+    sees: int = 0
     kind: str = field(default="materialized_view", init=False)
 
 
@@ -250,8 +256,9 @@ class RewindRecord:
 class RebuildRecord:
     """The rebuild of a view: a second table that replaces the view's table when it has caught up.
 
-    ``histories`` are those of the new table, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds
-    that a version without this field wrote.
+    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds
+    of before they told it. ``view`` is the new one where it has another query, or reads one that has; None where it is
+    only made anew.
     """
 
     id: int
@@ -260,6 +267,7 @@ class RebuildRecord:
     generation: int
     histories: tuple[str, ...] = ()
     created_at_ms: int = 0
+    view: MaterializedViewRecord | None = None
     kind: str = field(default="rebuild", init=False)
 
 

@@ -439,6 +439,8 @@ def _inputs(record: ObjectRecord) -> tuple[int, ...]:
             return tuple(dict.fromkeys(ids))
         case SinkRecord():
             return tuple(dict.fromkeys((*record.inputs, *record.uses)))
+        case RebuildRecord(view=MaterializedViewRecord(inputs=ids)):
+            return tuple(dict.fromkeys(ids))
         case _:
             return ()
 

@@ -10,6 +10,7 @@ from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import (
     Maintenance,
     MaterializedViewRecord,
+    RebuildRecord,
     SinkRecord,
     SourceRecord,
     TableRecord,
@@ -183,6 +184,9 @@ class RefreshSpec:
         return self.table_id
 
 
+_READERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
+"""What lets a source be read; a view that is made anew with another query reads its inputs before it serves."""
+
 JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
 
@@ -198,7 +202,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 
     None too for a source that is not shared.
     """
-    if not source.is_shared or not snapshot.readers_of(source.id) or is_suspended(snapshot, source):
+    is_read = any(isinstance(user, _READERS) for user in snapshot.users_of(source.id))
+    if not source.is_shared or not is_read or is_suspended(snapshot, source):
         return None
     job = ingest_fragment(source.id)
     return IngestSpec(
@@ -285,8 +290,23 @@ def rebuilt(snapshot: Snapshot) -> Snapshot:
     for rebuild in snapshot.all("rebuild"):
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            views[view.id] = replace(view, generation=rebuild.generation, histories=rebuild.histories)
+            views[view.id] = rebuilt_view(view, rebuild)
     return fold(snapshot, Effect(epoch=snapshot.epoch, actor="", objects=views)) if views else snapshot
+
+
+def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> MaterializedViewRecord:
+    """A view as it is once its rebuild serves. What statements have changed of it meanwhile stays."""
+    made = view
+    if rebuild.view is not None:
+        made = replace(rebuild.view, has_change_feed=view.has_change_feed or rebuild.view.has_change_feed)
+    is_next = rebuild.generation == view.generation + 1
+    return replace(
+        made,
+        generation=rebuild.generation,
+        histories=rebuild.histories,
+        kept_generation=0 if is_next else view.generation,
+        last_generation=0,
+    )
 
 
 def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:

@@ -34,10 +34,12 @@ def relation_of(record: ObjectRecord) -> Relation:
     raise TypeError(f"{record.kind} {record.name} is not a relation")
 
 
-def seen_columns(record: ObjectRecord, by: int) -> tuple[tuple[str, str], ...]:
-    """The columns of a relation that the object with id ``by`` sees. Columns added after its creation are invisible to
-    it."""
-    later = {name for name, since in record.added_columns if since > by} if isinstance(record, TableRecord) else set()
+def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
+    """The columns of a relation that another object sees: those that were added after that got its query are not."""
+    until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
+    later = (
+        {name for name, since in record.added_columns if since > until} if isinstance(record, TableRecord) else set()
+    )
     return tuple((name, kind) for name, kind in relation_of(record).columns if name not in later)
 
 

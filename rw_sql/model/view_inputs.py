@@ -102,7 +102,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 # The query selects this column: see keyed_query.
                 columns += (UNCHANGED_COLUMN[0],) if has_unchanged(statement) else ()
         elif isinstance(record, MaterializedViewRecord):
-            columns = tuple(name for name, _ in seen_columns(record, view.id))
+            columns = tuple(name for name, _ in seen_columns(record, view))
             aliases = record.stored_names if isinstance(record, TableRecord) else ()
             watermark = kept_watermark(record)
         elif isinstance(record, DeltaTableRecord):

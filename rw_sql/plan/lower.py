@@ -26,6 +26,7 @@ from rw_sql.plan.statements.move.rewind import lower_rewind_source
 from rw_sql.plan.statements.move.skip import lower_skip_record
 from rw_sql.plan.statements.move.undo import lower_undo_operation
 from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set, lower_reset_source_splits
+from rw_sql.plan.statements.replace.replace import lower_create_or_replace
 from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
 from rw_sql.plan.statements.show.lineage import lower_show_lineage
@@ -51,7 +52,9 @@ from rw_sql.plan.statements.table.columns import lower_add_column, lower_drop_co
 from rw_sql.plan.statements.table.refresh import lower_refresh_table
 from rw_sql.plan.statements.table.rename import lower_alter_rename
 from rw_sql.plan.statements.table.source_of_table import with_tables
+from rw_sql.plan.statements.table.swap_with import lower_alter_swap
 from rw_sql.plan.statements.table.table import lower_create_table, lower_drop_connector, lower_drop_table
+from rw_sql.plan.statements.view.alter_query import lower_alter_materialized_view_query
 from rw_sql.plan.statements.view.rebuild import lower_rebuild_materialized_view
 from rw_sql.plan.statements.view.set_rate_and_cancel import lower_alter_materialized_view_set, lower_cancel_jobs
 from rw_sql.plan.statements.view.view import lower_create_materialized_view, lower_drop_materialized_view
@@ -107,7 +110,16 @@ def lower_explained(
 
 
 def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, shares_sources: bool) -> Asking[Plan]:
+    lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
+        case (
+            ast.CreateSource()
+            | ast.CreateTable()
+            | ast.CreateSink()
+            | ast.CreateMaterializedView()
+            | ast.CreateConnection()
+        ) if statement.or_replace:
+            return lower_create_or_replace(statement, snapshot, lower_one, query_dialect)
         case ast.CreateSource():
             return lower_create_source(statement, snapshot, is_shared=shares_sources)
         case ast.DropSource():
@@ -148,6 +160,8 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             return lower_drop_table(statement, snapshot)
         case ast.CreateMaterializedView():
             return lower_create_materialized_view(statement, snapshot, query_dialect)
+        case ast.AlterMaterializedViewQuery():
+            return lower_alter_materialized_view_query(statement, snapshot, query_dialect)
         case ast.DropMaterializedView():
             return lower_drop_materialized_view(statement, snapshot)
         case ast.RebuildMaterializedView():
@@ -156,6 +170,8 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             return lower_refresh_table(statement, snapshot)
         case ast.AlterRename():
             return lower_alter_rename(statement, snapshot)
+        case ast.AlterSwap():
+            return lower_alter_swap(statement, snapshot)
         case ast.CreateSink():
             return lower_create_sink(statement, snapshot, query_dialect)
         case ast.DropSink():

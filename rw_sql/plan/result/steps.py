@@ -101,8 +101,8 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.update(inputs, (id_,))
                 if isinstance(record, TableRecord):  # Readers of the table see its columns.
                     ids.update(reader.id for reader in snapshot.readers_of(id_))
-            case RebuildRecord(view_id=view_id):
-                ids.add(view_id)
+            case RebuildRecord(view_id=view_id, view=made):
+                ids.update((view_id, *(made.inputs if made is not None else ())))
             case RefreshRecord(table_id=table_id):
                 ids.add(table_id)
             case ConnectionRecord(id=id_) | SecretRecord(id=id_):

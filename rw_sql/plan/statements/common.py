@@ -26,6 +26,7 @@ from rw_sql.plan.result.prediction import predicted, prediction_to_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,7 +111,7 @@ def drop_with_dependents(
         )
     dropped = [record.id for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
     rebuilds = [rebuild.id for rebuild in snapshot.all("rebuild") if rebuild.view_id in dropped]
-    return [DropObject(id=found) for found in (*rebuilds, *dropped)]
+    return [DropObject(id=found) for found in dict.fromkeys((*rebuilds, *dropped))]
 
 
 def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
@@ -180,6 +181,20 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
                 f'materialized view "{rebuild.name}" is being rebuilt',
                 span=span,
                 hint="SHOW JOBS shows its progress; try again when it has caught up",
+            )
+
+
+def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
+    """Raises SqlError CONCURRENT_CHANGE where one of these objects is, or is read by, a view that gets another query:
+    that query names it as it is now."""
+    named = set(ids)
+    for rebuild in snapshot.all("rebuild"):
+        if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
+            raise SqlError(
+                CONCURRENT_CHANGE,
+                f'materialized view "{rebuild.name}" is being made anew by another query, which names it',
+                span=span,
+                hint=f"WAIT MATERIALIZED VIEW {quoted(rebuild.name)}, then again",
             )
 
 

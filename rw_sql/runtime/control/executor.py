@@ -25,6 +25,7 @@ from rw_sql.runtime.control.checkpoint_requests import carry_out
 from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
+from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
@@ -51,29 +52,6 @@ _LOOK_SECONDS = 0.05
 _COMMITTED = "waiting for the jobs ended, the statement stays done: it is committed"
 _MARK_SECONDS = 1.0
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
-_HOLDS = (
-    ast.PauseSource,
-    ast.PauseAllSources,
-    ast.ResumeSource,
-    ast.ResumeAllSources,
-    ast.PauseSink,
-    ast.ResumeSink,
-    ast.UndoOperation,
-    ast.UnsafeBlock,
-)
-_UNSAFE = (
-    ast.AlterSourceUnsafeSet,
-    ast.ResetSourceSplits,
-    ast.InjectSourceOffsets,
-    ast.AlterConnectionOptions,
-    ast.AlterSetConnection,
-    ast.AlterTableUnsafeSet,
-    ast.SkipRecord,
-    ast.UndoOperation,
-    ast.UnsafeBlock,
-    ast.RewindSource,
-    ast.InjectCheckpointOffsets,
-)
 
 
 @dataclass(slots=True)
@@ -225,7 +203,7 @@ class Executor:
     def _plan(
         self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Asking[Plan]] = lower
     ) -> tuple[Snapshot, Plan]:
-        if isinstance(statement, ast.CreateMaterializedView):
+        if isinstance(statement, ast.CreateMaterializedView) and not statement.or_replace:
             statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))
         snapshot = self._context.metastore.snapshot()
         asking = lower_as(
@@ -269,7 +247,7 @@ class Executor:
     def _run(self, statement: ast.Statement, session: SessionState, shown: Plan | None = None) -> Table:
         """Runs a statement; ``shown`` is the plan that was shown for confirmation."""
         started = time.monotonic()
-        in_advance = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
+        in_advance = may_be_unsafe(statement) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         confirmed: set[str] = set()
         for attempt in range(1, _ATTEMPTS + 1):
             locked_at, locks = self._lock(statement, session)
@@ -448,8 +426,9 @@ class Executor:
 
 
 def _is_awaited(plan: Plan) -> bool:
-    """True if the statement waits for the owner; PAUSE always does: it takes effect only when the owner knows it."""
-    return isinstance(plan.statement, _HOLDS) or any(not step.is_catalog for step in plan.steps)
+    """Whether the statement waits for the owner: a hold counts once the owner knows of it, also where nothing runs that
+    it stops."""
+    return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 
 def _sleep_on() -> None:

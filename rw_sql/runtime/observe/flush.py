@@ -13,6 +13,7 @@ from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.pauses import is_view_paused, pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
+from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.result.plan import ResultRow
@@ -76,7 +77,7 @@ def flush(context: Context, timeout: float, discover_now: Callable[[int], None] 
             if source.is_shared and is_passed_over:
                 behind[source.id] = source.name
     unfinished = unfinished_backfills(context.metastore, snapshot)
-    for view in snapshot.kept:
+    for view in in_reading_order(snapshot.kept):
         if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
             answers.append(ResultRow(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, SinkRecord
-from rw_sql.model.job_specs import SinkSpec, ViewSpec
+from rw_sql.model.job_specs import SinkSpec, ViewSpec, rebuilt_view
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.support.failures import StalledError
@@ -94,7 +94,9 @@ def _queries_on(
             yield record, warehouse.sink_checkpoint(record.id, record.generation), record.created_at_ms
     for rebuild in snapshot.all("rebuild"):
         view = snapshot.get(rebuild.view_id) if isinstance(rebuild, RebuildRecord) else None
-        if isinstance(rebuild, RebuildRecord) and isinstance(view, MaterializedViewRecord) and object_id in view.inputs:
+        if not isinstance(rebuild, RebuildRecord) or not isinstance(view, MaterializedViewRecord):
+            continue
+        if object_id in rebuilt_view(view, rebuild).inputs:
             yield view, warehouse.view_checkpoint(view.id, rebuild.generation), rebuild.created_at_ms or None
 
 

@@ -47,11 +47,13 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     making |= {(found.id, found.generation) for point in points for found in point.dependents}
     records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]
     for record in records:
-        if record.generation == 1 and not any(id_ == record.id for id_, _ in making):
+        last = record.last_generation if isinstance(record, MaterializedViewRecord) else 0
+        kept = record.kept_generation if isinstance(record, MaterializedViewRecord) else 0
+        if record.generation == 1 and not last and not any(id_ == record.id for id_, _ in making):
             continue
         job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
         for folder in (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}"):
             for name in warehouse.list_names(folder):
                 is_kept = not name.isdigit() or (record.id, int(name)) in making
-                if not is_kept and record.generation - int(name) not in (0, 1):
+                if not is_kept and int(name) not in (record.generation, kept or record.generation - 1):
                     warehouse.remove(f"{folder}/{name}")

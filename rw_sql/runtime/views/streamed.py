@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from rw_sql.metastore.records import SIGNED
-from rw_sql.model.relations import seen_columns
+from rw_sql.model.relations import relation_of
 from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
@@ -131,8 +131,9 @@ def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
     for given in spec.inputs:
         record = snapshot.get(given.id)
         if record is None:
-            raise StalledError("the catalog has changed")
-        columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen_columns(record, spec.view_id), *signs))
+            raise StalledError("the catalog has moved on")
+        seen = ((name, kind) for name, kind in relation_of(record).columns if name in given.columns)
+        columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen, *signs))
         spark.range(0).selectExpr(*columns).createOrReplaceTempView(given.name)
     frame = spark.sql(spec.query)
     if KEEP in frame.columns:

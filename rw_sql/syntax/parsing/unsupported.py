@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.AlterOwner: ("OWNER TO", "objects have no owners here: grant rights on the warehouse's folders"),
     ast.AlterSetSchema: ("SET SCHEMA", "one warehouse is one schema: create the object in another warehouse"),
-    ast.AlterSwap: ("SWAP WITH", "RENAME TO both of them, or move a source with UNSAFE SET"),
     ast.AlterReset: ("RESET RESOURCE_GROUP", "Spark's fair scheduler pools share the machine"),
     ast.AlterSetConfig: ("SET CONFIG", "ALTER SYSTEM SET sets what there is to set: SHOW ALL lists it"),
     ast.AlterResetConfig: ("RESET CONFIG", "ALTER SYSTEM SET parameter = DEFAULT"),
@@ -90,10 +89,6 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
             return "ENGINE", "leave ENGINE out: tables are Delta tables"
         case ast.CreateTable() if statement.webhook is not None or _connector(statement) == "webhook":
             return "the webhook connector", "let the sender write to Kafka, and create a source on that"
-        case ast.CreateSource() | ast.CreateTable() | ast.CreateSink() | ast.CreateMaterializedView() if (
-            statement.or_replace
-        ):
-            return "OR REPLACE", "DROP the old one first, or ALTER it"
         case _:
             return None
 

@@ -22,6 +22,12 @@ def renamed_relation(text: str, old: str, new: str, dialect: str) -> str:
 
     tree = parse_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
     edits: list[tuple[int, int, str]] = []
+    if any(part.alias.lower() == new.lower() for clause in tree.find_all(exp.With) for part in clause.expressions):
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'a query that reads "{old}" calls a part of its own "{new}"',
+            hint=f"drop it, and create it again with another word for WITH {quoted(new)} AS (…)",
+        )
     for table in _readings(tree, old):
         name = table.this
         if isinstance(name, exp.Identifier):

@@ -9,11 +9,12 @@ from rw_sql.syntax.statements.common import Name, Option, OptionKey, OptionValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateConnection(Statement):
-    """``CREATE CONNECTION [IF NOT EXISTS] n WITH (…)``."""
+    """``CREATE [OR REPLACE] CONNECTION [IF NOT EXISTS] n WITH (…)``."""
 
     name: Name
     options: tuple[Option, ...]
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,7 +189,7 @@ def _require_same_connection(
 
 def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Sequence[ObjectRecord]) -> None:
     ids = {record.id for record in readers}
-    names = [rebuild.name for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
+    names = [rebuild.name for rebuild in snapshot.all("rebuild") if not ids.isdisjoint((rebuild.view_id, rebuild.id))]
     if names:
         raise _refused(
             statement,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
@@ -44,6 +45,9 @@ from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
 from rw_sql.plan.statements.common import ALL_SOURCES, source_record
 from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
+from rw_sql.plan.statements.move.undo_rebuild import KINDS as UNDONE_REBUILDS
+from rw_sql.plan.statements.move.undo_rebuild import lower_undo_rebuild
+from rw_sql.plan.statements.move.undo_swap import lower_undo_swap, swapped_pair
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -107,6 +111,8 @@ def _why_never(record: OperationRecord) -> str | None:
         return "what it put back lies in a checkpoint: INJECT CHECKPOINT OFFSETS moves that again"
     if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
         return "it failed and changed nothing"
+    if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
+        return None
     before = before_from_json(record.before)
     put = _put(changes_from_json(record.changes))
     for id_, old in before.objects.items():
@@ -170,6 +176,13 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking
     records = yield from operations(since=statement.operation)
     record = find_operation(records, statement.operation, statement.span, "SHOW UNSAFE OPERATIONS")
     _require_undoable(statement, record, records)
+    if record.kind in UNDONE_REBUILDS:
+        refused = partial(_refused, statement)
+        return (yield from lower_undo_rebuild(statement, snapshot, record, records, UNDO, refused))
+    pair = swapped_pair(record)
+    if pair is not None:
+        later = _refused(statement, "one of the two bears another name since, or was dropped")
+        return lower_undo_swap(statement, snapshot, pair, UNDO, later)
     if record.kind == INJECT_CHECKPOINT:
         return (
             yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement, reason=statement.reason)
@@ -194,6 +207,8 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
     undo = history.undo_of(record.epoch)
     if undo is not None:
         raise _refused(statement, f"operation {undo} has undone it", f"{UNDO} {undo} does it again")
+    if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
+        return  # what these rest on is looked at in the catalog
     keys, moved = touched_keys(record), _redirected_sources(record)
     later = [
         found

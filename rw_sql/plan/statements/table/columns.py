@@ -31,7 +31,7 @@ from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.tables import check_runnable, check_table, table_columns
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.common import nothing, source_record
+from rw_sql.plan.statements.common import nothing, require_not_read_anew, source_record
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -102,6 +102,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     _require_no_refresh(snapshot, table, statement, "DROP COLUMN")
+    require_not_read_anew(snapshot, (table.id,), statement.name.span)
     written = table_definition(table.definition)
     column = next((known for known in written.columns if known.name == statement.column), None)
     if column is None:
@@ -144,6 +145,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     _require_no_refresh(snapshot, table, statement, "RENAME COLUMN")
+    require_not_read_anew(snapshot, (table.id,), statement.name.span)
     written = table_definition(table.definition)
     old, new = statement.column, statement.new_column
     if old not in (column.name for column in written.columns):
@@ -347,7 +349,7 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
     knowing = [
         record
         for record in snapshot.readers_of(table.id)
-        if old in (name for name, _ in seen_columns(table, record.id))
+        if old in (name for name, _ in seen_columns(table, record))
         and any(may_use_column(query, new) for query in _queries(record))
     ]
     if knowing:
@@ -376,7 +378,7 @@ def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectR
     return tuple(
         record
         for record in snapshot.readers_of(table.id)
-        if column in (name for name, _ in seen_columns(table, record.id))
+        if column in (name for name, _ in seen_columns(table, record))
         and (
             any(may_use_column(query, column) for query in _queries(record))
             if _queries(record)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.plan.result.plan import Plan
 
-RESHAPING = ("ADD COLUMN", "DROP COLUMN", "RENAME TABLE")
-"""The kinds of operations that change a table's definition in ways that an older source definition cannot restore."""
+RESHAPING = ("ADD COLUMN", "DROP COLUMN", "RENAME TABLE", "RENAME SOURCE", "SWAP TABLE", "SWAP SOURCE")
+"""The kinds of operations after which a table's definition does not follow from an older one of its source."""
 
 
 def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
+from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
+from rw_sql.model.job_specs import rebuilt, rebuilt_view
 from rw_sql.model.names import find_view, spoken
 from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.reading_order import in_reading_order
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
@@ -36,7 +38,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
-    dependents = snapshot.dependents_of(view.id)
+    dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
     _require_alone(statement, view, dependents)
     views = (view, *(found for found in dependents if isinstance(found, MaterializedViewRecord)))
     known = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
@@ -52,13 +54,20 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
                 span=span,
                 hint=f"DROP MATERIALIZED VIEW {quoted(found.name)} and create it again: SHOW CREATE shows how",
             )
-        history = yield from plan_histories(snapshot, found.inputs, _startup(found), found.name, {}, span)
         before = known.get(found.id)
+        if before is not None and before.view is not None:
+            raise SqlError(
+                CONCURRENT_CHANGE,
+                f'materialized view "{found.name}" is being made anew by another query',
+                span=span,
+                hint=f"WAIT MATERIALIZED VIEW {quoted(found.name)} waits until it serves",
+            )
+        history = yield from plan_histories(snapshot, found.inputs, _startup(found), found.name, {}, span)
         record = RebuildRecord(
             id=before.id if before is not None else next_id,
             name=found.name,
             view_id=found.id,
-            generation=max(found.generation, before.generation if before is not None else 0) + 1,
+            generation=next_generation(found, before),
             histories=history.texts,
             created_at_ms=now,
         )
@@ -82,6 +91,11 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
         changes=tuple(answers),
         affected=tuple(found.id for found in views),
     )
+
+
+def next_generation(view: MaterializedViewRecord, before: RebuildRecord | None) -> int:
+    """The generation of a view's next table: one that it never had. ``before`` is its rebuild that is under way."""
+    return max(view.generation, view.last_generation, before.generation if before is not None else 0) + 1
 
 
 def _startup(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
@@ -116,12 +130,14 @@ def _require_alone(
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
     """The rebuilds in progress, grouped by views that read each other: a group is swapped together."""
     groups: list[tuple[RebuildRecord, ...]] = []
-    # A view has a higher id than its inputs, so that their groups exist already.
-    for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: found.view_id):
+    then = rebuilt(snapshot)
+    places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}
+    # A view comes behind what it reads, so that what it joins is there.
+    for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: places.get(found.view_id, 0)):
         joined = [
             group
             for group in groups
-            if any(rebuild.view_id in {r.id for r in snapshot.dependents_of(found.view_id)} for found in group)
+            if any(rebuild.view_id in {r.id for r in then.dependents_of(found.view_id)} for found in group)
         ]
         made = (*(found for group in joined for found in group), rebuild)
         groups = [*(group for group in groups if group not in joined), made]
@@ -136,7 +152,7 @@ def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor:
         view = snapshot.get(rebuild.view_id)
         changes.append(DropObject(id=rebuild.id))
         if isinstance(view, MaterializedViewRecord):
-            changes.append(PutObject(record=replace(view, generation=rebuild.generation, histories=rebuild.histories)))
+            changes.append(PutObject(record=rebuilt_view(view, rebuild)))
             names.append(view.name)
     return Operation(
         kind=SWAP,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import CANNOT_REFRESH, UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, TableRecord
 from rw_sql.metastore.refresh_records import REFRESHING, RefreshRecord
+from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import find_view
 from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
 from rw_sql.model.source_readers import forget_fragments
@@ -41,12 +42,20 @@ def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot) -
     limit = view_options(merged).rate_limit
     if limit == view.backfill_rate_limit:
         return nothing(statement, view.name, f"{RATE_LIMIT} has this value already")
-    change = PutObject(record=replace(view, definition=render(merged), backfill_rate_limit=limit))
+    changes = [PutObject(record=replace(view, definition=render(merged), backfill_rate_limit=limit))]
+    for rebuild in snapshot.all("rebuild"):
+        if rebuild.view_id == view.id and rebuild.view is not None:
+            later = merge_options(view_definition(rebuild.view.definition), given, () if given else (RATE_LIMIT,))
+            made = replace(rebuild.view, definition=render(later), backfill_rate_limit=limit)
+            changes.append(PutObject(record=replace(rebuild, view=made)))
     return Plan(
         statement=statement,
-        steps=steps_of(snapshot, (change,)),
+        steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(
-            kind="ALTER MATERIALIZED VIEW SET", statement=render(statement), objects=(view.name,), changes=(change,)
+            kind="ALTER MATERIALIZED VIEW SET",
+            statement=render(statement),
+            objects=(view.name,),
+            changes=tuple(changes),
         ),
         changes=(
             ResultRow(

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements.common import Option, OptionKey, OptionValue, Statement
 
 
-def create_connection(if_not_exists: bool | None, name: Name, options: tuple[Option, ...]) -> CreateConnection:
+def create_connection(
+    or_replace: bool | None, if_not_exists: bool | None, name: Name, options: tuple[Option, ...]
+) -> CreateConnection:
     if not options:
         raise SqlError(SYNTAX_ERROR, "connection properties not provided", hint="add WITH (type = 'kafka', ...)")
     for option in options:
@@ -34,7 +36,7 @@ def create_connection(if_not_exists: bool | None, name: Name, options: tuple[Opt
                 "connection reference is not allowed in options in CREATE CONNECTION",
                 span=option.span,
             )
-    return CreateConnection(name=name, options=options, if_not_exists=bool(if_not_exists))
+    return CreateConnection(name=name, options=options, if_not_exists=bool(if_not_exists), or_replace=bool(or_replace))
 
 
 def drop_connection(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropConnection:
