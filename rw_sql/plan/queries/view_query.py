@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
-from rw_sql.model.names import find_relation, spark_query, spoken
+from rw_sql.model.names import RELATION_KINDS, find_relation, spark_query, spoken
 from rw_sql.model.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.checks.column_names import misnamed_field
 from rw_sql.plan.queries.delta_inputs import delta_inputs
 from rw_sql.plan.queries.maintenance import Maintained, decide
+from rw_sql.plan.queries.refusals import query_without_inputs, refused_query
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.queries import WHOLE, analysis
 from rw_sql.syntax.dialect.to_spark import to_spark
@@ -75,12 +76,8 @@ def plan_query(
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
     if not inputs:
-        raise SqlError(
-            INVALID_QUERY,
-            f"the query of {what} reads no source, table or materialized view, and no Delta table",
-            span=query.span,
-            hint="SHOW SOURCES lists what can be read",
-        )
+        readable = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
+        raise query_without_inputs(query, readable, dialect, what)
     _require_no_hidden(columns, records, query, what)
     if what.startswith("sink "):
         _require_appended(records, query)
@@ -90,11 +87,11 @@ def plan_query(
         found = Maintained(schema=streamed.schema, keys=streamed.keys, refused=streamed if streamed.refusal else None)
     else:
         if columns:
-            text = yield from _renamed(text, records, columns, query, what)
+            text = yield from _renamed(text, records, columns, query, what, dialect)
         found = yield from decide(text, records, closes_windows=closes_windows)
         found = replace(found, maintenance=_with_tables(found.maintenance, tables, records))
     if found.refused is not None:
-        raise SqlError(INVALID_QUERY, found.refused.refusal or "", hint=found.refused.hint, span=query.span)
+        raise refused_query(query, records, dialect, found.refused.refusal or "", found.refused.hint)
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
     if unnamed is not None:
@@ -158,12 +155,12 @@ def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tup
 
 
 def _renamed(
-    text: str, records: tuple[ObjectRecord, ...], columns: tuple[str, ...], query: Query, what: str
+    text: str, records: tuple[ObjectRecord, ...], columns: tuple[str, ...], query: Query, what: str, dialect: str
 ) -> Asking[str]:
     """The query with other names for its columns."""
     found = yield from analysis(text, tuple(relation_of(record) for record in records), form=WHOLE)
     if found.refusal is not None:
-        raise SqlError(INVALID_QUERY, found.refusal, hint=found.hint, span=query.span)
+        raise refused_query(query, records, dialect, found.refusal, found.hint)
     names = [name for name, _ in schema_columns(found.schema)]
     if len(names) != len(columns):
         raise SqlError(
