@@ -12,8 +12,10 @@ from rw_sql.errors import UNDEFINED_OBJECT, ErrorCode, Span, SqlError, near_name
 from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, written_names
+from rw_sql.plan.queries.analysis.analyze import analyze
+from rw_sql.plan.queries.analysis.findings import Column
 from rw_sql.syntax.dialect.to_spark import to_spark
-from rw_sql.syntax.query.tables_read import repeated_tables, table_places
+from rw_sql.syntax.query.tables_read import table_places
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -144,13 +146,28 @@ def span_in(text: str, start: int, end: int) -> Span:
 
 
 def read_text(query: str, inputs: Mapping[str, Columns | None], *, names_columns: bool) -> TextReading:
-    """What can be said of a query of Spark's SQL over inputs of these columns (None: not known).
+    """The findings and columns of a query of Spark's SQL over inputs of these columns (None: not known).
 
-    With ``names_columns`` each column needs a name of its own.
+    With ``names_columns`` each column needs a name of its own. Relations that are not among the inputs are the
+    caller's to refuse, and functions that Spark does not have may be the user's own.
     """
-    names = written_names(query)
-    if names == ("*",) and len(inputs) == 1 and not repeated_tables(query):
-        return TextReading(columns=next(iter(inputs.values())))
-    if "*" in names:
-        return TextReading()
-    return TextReading(columns=tuple((name, None) for name in names))
+    known = {name: _analyzed(columns) for name, columns in inputs.items()}
+    found = analyze(query, known, is_relation=lambda _: True, is_stored=names_columns)
+    findings = tuple(
+        TextFinding(
+            start=each.offset, end=each.offset + each.length, code=each.kind, message=each.message, hint=each.hint
+        )
+        for each in found.findings
+    )
+    columns = found.columns
+    if columns is None or any(not column.name for column in columns):
+        names = written_names(query)
+        columns = None if "*" in names else tuple(Column(name) for name in names)
+    return TextReading(
+        findings=findings,
+        columns=None if columns is None else tuple((column.name, column.data_type) for column in columns),
+    )
+
+
+def _analyzed(columns: Columns | None) -> tuple[Column, ...] | None:
+    return None if columns is None else tuple(Column(name, kind) for name, kind in columns)

@@ -5,6 +5,7 @@ A statement with an error leads on as far as it can: what it makes is known by n
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -57,6 +58,12 @@ _MOST_ERRORS = 20
 _WITH_QUERY = ast.CreateMaterializedView | ast.CreateSink
 _TOKEN = "the token, which belongs to a refusal in the same session"
 _SPARKS_OWN = "statements of Spark's own"
+
+
+_ALTERED = re.compile(
+    r"""\s*ALTER\s+(?:TABLE|SOURCE)\s+(?:IF\s+EXISTS\s+)?(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))""", re.IGNORECASE
+)
+"""The object that an ALTER names, which may have been about to change its columns."""
 
 
 @dataclass(slots=True)
@@ -401,7 +408,13 @@ class ScriptChecker:
             self._of_spark |= {made, made.rpartition(".")[2]}
 
     def _know_by_name(self, text: str) -> None:
-        """What a CREATE that does not parse was to make is known by name."""
+        """What a CREATE that does not parse was to make is known by name, the columns of what an ALTER names are not."""
+        altered = _ALTERED.match(text)
+        if altered is not None:
+            name = altered[1] or altered[2].lower()
+            found = (self.snapshot.find(kind, name.replace('""', '"')) for kind in RELATION_KINDS)
+            self._no_columns |= {record.id for record in found if record is not None}
+            return
         for kind, name, start in created_in(text):
             if not text[:start].strip():
                 self.snapshot, ids = with_placeholder(self.snapshot, kind, name)
