@@ -408,7 +408,7 @@ class ScriptChecker:
             self._of_spark |= {made, made.rpartition(".")[2]}
 
     def _know_by_name(self, text: str) -> None:
-        """What a CREATE that does not parse was to make is known by name, the columns of what an ALTER names are not."""
+        """After a CREATE that does not parse its name is known; after such an ALTER the columns are not."""
         altered = _ALTERED.match(text)
         if altered is not None:
             name = altered[1] or altered[2].lower()
