@@ -53,7 +53,7 @@ $(JARS): $(READY)
 	@$(BIN)/python -m tests.support.jars
 	@touch $@
 
-# Of the tests that take long, one in so many, drawn by the commit (tests/support/seeds.py).
+# Of the tests that take long, one in so many, drawn by the commit's day (tests/support/seeds.py).
 TEST_DRAW ?= 3
 
 test: setup $(JARS) ## the tests, of the long ones a third; they start their own brokers, and PostgreSQL where it is installed

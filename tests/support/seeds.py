@@ -1,8 +1,8 @@
-"""A seed that draws what one run of the tests covers: ``--seed``, or the commit that is tested.
+"""A seed that draws what one run of the tests covers: ``--seed``, or the day of the commit that is tested.
 
 ``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
-commit draws a few of the kills, one of every kind, and a share of the tests that are marked ``long``; a commit draws
-the same ones wherever it is tested. ``make test-all`` runs every test, and ``make proof`` kills at every point.
+day draws a few of the kills, one of every kind, and a share of the tests that are marked ``long``; a commit draws the
+same ones wherever it is tested, and the days that follow draw the others. ``make test-all`` runs every test, and ``make proof`` kills at every point.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ROOT = Path(__file__).parents[2]
-_DIGITS = 8
+_DAY_SECONDS = 86_400
 
 T = TypeVar("T")
 
 
 @cache
 def commit_seed() -> int:
-    """The number that the commit's name begins with; 0 outside of a repository."""
+    """The day of the commit, counted from 1970; 0 outside of a repository."""
     try:
-        told = subprocess.run(["git", "rev-parse", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=True)
+        told = subprocess.run(
+            ["git", "show", "--no-patch", "--format=%ct", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return 0
-    return int(told.stdout[:_DIGITS], 16)
+    return int(told.stdout) // _DAY_SECONDS
 
 
 def seed_of(config: pytest.Config) -> int:

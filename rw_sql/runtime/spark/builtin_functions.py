@@ -11,10 +11,11 @@ import json
 import logging
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rw_sql.plan.queries import analysis
 from rw_sql.plan.queries.analysis.functions import AGGREGATE, GENERATOR, SCALAR, TABLE, WINDOW
+from rw_sql.runtime.spark.jvm import java_packages, java_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,9 +68,8 @@ def range_of(counts: list[int]) -> list[int | None]:
 
 
 def _kind(spark: SparkSession, name: str) -> str:
-    session: Any = spark
-    identifier = session._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
-    info = session._jsparkSession.sessionState().catalog().lookupFunctionInfo(identifier)
+    identifier = java_packages(spark).org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+    info = java_session(spark).sessionState().catalog().lookupFunctionInfo(identifier)
     if name in _NOT_AGGREGATES:
         return SCALAR
     if name in _OTHER_GENERATORS:
