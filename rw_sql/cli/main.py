@@ -8,7 +8,7 @@ import typer
 
 from rw_sql.cli.check import check_command, export_catalog_command
 from rw_sql.cli.checkpoint import checkpoint_app
-from rw_sql.cli.deploy import apply_command, diff_command, rollback_command
+from rw_sql.cli.deploy.commands import apply_command, diff_command, rollback_command
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
 from rw_sql.cli.script.command import Warehouse, run_command

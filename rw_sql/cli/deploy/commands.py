@@ -1,4 +1,4 @@
-"""``rw-sql diff``, ``apply`` and ``rollback``: a warehouse is brought to a folder of CREATE statements, and back."""
+"""The commands ``rw-sql diff``, ``apply`` and ``rollback``."""
 
 from __future__ import annotations
 
@@ -256,7 +256,9 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
         and change.kind in ("materialized_view", "sink")
         and change.place
     ]
-    found = rows_to_read(warehouse, snapshot, (id_ for change in made for id_ in change.touches))
+    # The first that a rebuild touches is the view itself.
+    read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
+    found = rows_to_read(warehouse, snapshot, read)
     if found.rows or found.bytes:
         console.print(f"to be read: about {found.rows:,} rows, {found.bytes / 1_000_000:,.1f} MB of files")
 
