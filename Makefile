@@ -12,6 +12,10 @@ RELEASE := $(VENV)/.release
 LOCK := requirements/dev.lock
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
 
+# Images for containers often set it. Then every process of every test compiles the package anew (0.8 s where a session is
+# attached), and pytest the assertions of all tests for each worker (8 s).
+unexport PYTHONDONTWRITEBYTECODE
+
 # Each worker has a Spark session and a broker of its own, and needs one core and 3 GiB.
 TEST_WORKERS ?= 2
 
