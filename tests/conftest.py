@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--busy", type=int, default=0, metavar="N", help="run N busy processes beside the tests")
     parser.addoption("--busy-nice", type=int, default=0, metavar="N", help="the niceness of the busy processes")
     parser.addoption("--sample", type=int, default=0, metavar="K", help="run K crash and live tests, drawn by --seed")
-    parser.addoption("--seed", type=int, metavar="N", help="what draws, by default the commit's day: tests/support/seeds.py")
+    parser.addoption("--seed", type=int, metavar="N", help="what draws; by default the commit's day")
     parser.addoption(
         "--warehouse",
         choices=("local", "s3"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.alone
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_a_killed_backfill_goes_on_where_its_commits_end(

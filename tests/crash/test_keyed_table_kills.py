@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.alone
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_a_killed_table_and_its_views_equal_a_dictionary(

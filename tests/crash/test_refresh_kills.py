@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.alone
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_killed_merge_goes_on_at_its_chunk(spark: SparkSession, tmp_path: Path) -> None:
     refresh = KilledRefresh(tmp_path, rows=2000, chunk=8, seed=1, spark=spark)

@@ -27,6 +27,7 @@ KILLS = (
 
 
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_all_dependents_run_on_one_side(spark: SparkSession, secured: Secured, tmp_path: Path, seed: int) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.alone
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_views_have_their_history_once_whatever_happens_to_the_source(

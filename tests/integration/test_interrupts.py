@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from jupyter_client.blocking.client import BlockingKernelClient
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ENDLESS = "SELECT sum(id) FROM range(1000000000000)"
 SOURCE = "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '5000')"

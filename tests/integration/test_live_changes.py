@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
 KEYS = 40

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import PostgresInfo
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 class Upstream:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 VIEWS = (
     "CREATE MATERIALIZED VIEW m AS SELECT id, k FROM s",

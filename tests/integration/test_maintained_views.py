@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 OVER_SOURCE = {
     "one_row": "SELECT count(*) AS n, sum(price) AS total FROM bids",

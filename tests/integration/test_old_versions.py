@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from tests.integration.attached import AttachedSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SEED = 5
 """It has a pause, and two stops, one of them with records on their way."""

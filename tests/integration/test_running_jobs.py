@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 GENERATED = "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '1000')"
 

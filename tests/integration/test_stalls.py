@@ -16,7 +16,7 @@ from tests.integration.attached import AttachedSession, produce_json, wait_until
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery")]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery"), pytest.mark.long]
 
 
 def create(session: AttachedSession, broker: BrokerInfo, topic: str) -> None:

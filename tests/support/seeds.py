@@ -2,7 +2,8 @@
 
 ``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
 day draws a few of the kills, one of every kind, and a share of the tests that are marked ``long``; a commit draws the
-same ones wherever it is tested, and the days that follow draw the others. ``make test-all`` runs every test, and ``make proof`` kills at every point.
+same ones wherever it is tested, and the days that follow draw the others. ``make test-all`` runs every test, and
+``make proof`` kills at every point.
 """
 
 from __future__ import annotations

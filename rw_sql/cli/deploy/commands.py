@@ -65,7 +65,7 @@ def diff_command(
     env: _Env = None,
     var: _Var = None,
     allow: _Allow = None,
-    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the plan to a file that can be applied later.")] = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the plan, to apply it later.")] = None,
     output: Annotated[
         str, typer.Option("--format", metavar="text|json", help="Changes as text, or the plan as JSON.")
     ] = "text",

@@ -108,7 +108,7 @@ def test_the_lag_of_a_view_is_the_age_of_the_first_row_it_has_not_read(written: 
 
 
 def test_reading_writes_nothing(written: WrittenWarehouse) -> None:
-    written.metastore.settle(with_upkeep=True)  # what the test itself wrote has its projections
+    written.metastore.flush(with_upkeep=True)  # what the test itself wrote has its projections
     before = sorted(str(path) for path in written.folder.rglob("*"))
     context = written.context()
     read_status(context, measure(context, context.metastore.snapshot()))
