@@ -282,9 +282,11 @@ class Bench:
 def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
     """Starts what the tests need and runs them. Raises SqlError where Spark or the broker does not start."""
     from rw_sql.cli.kafka_broker import start_broker, stop_broker
+    from rw_sql.cli.keeper import keep_tidy
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.session.attach import detach
 
+    keep_tidy()  # a broker does not end with the process that started it
     with ExitStack() as left:
         folder = Path(left.enter_context(TemporaryDirectory(prefix="rw_sql-test-")))
         bootstrap = None

@@ -31,6 +31,7 @@ _CODE = re.compile(r"\(?(RW\d{3}|[0-9A-Z]{5})\)?\Z")
 _IGNORED = "<slt:ignore>"
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
+_FAILING = ("stalled, not waited for", "not waited for", "but for what")
 _CATALOG = threading.Lock()
 """The views of ``rw_catalog`` show one warehouse at a time of those that the sessions of one Spark are attached to."""
 
@@ -79,7 +80,7 @@ class SltRun:
             case ("query", types, *modes):
                 self._query(record, types, modes)
             case ("flush",):
-                self._run_sql("FLUSH", record)
+                self._flush(record)
             case ("let", *names):
                 self._let(record, [name for word in names for name in word.split(",") if name])
             case ("file", name):
@@ -90,6 +91,14 @@ class SltRun:
                 self.attached.ask = None
             case _:
                 self._upstream(record)
+
+    def _flush(self, record: SltRecord) -> None:
+        try:
+            _, rows = self._run_sql("FLUSH", record)
+        except SqlError as error:
+            raise MismatchError(f"{error.code}: {error.message}", error.render(), line=record.line) from error
+        if (lacking := passed_over(rows)) is not None:
+            raise MismatchError(lacking, line=record.line)
 
     def _upstream(self, record: SltRecord) -> None:
         from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
@@ -223,6 +232,13 @@ class SltRun:
         for name, value in self.names.items():
             line = line.replace(value, "${" + name + "}") if value else line
         return line
+
+
+def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
+    """What the answer of a FLUSH says of objects that it has not waited for, since their jobs fail; None where it says
+    nothing. A pause is wanted, and is not among it."""
+    told = [f"{name}: {detail}" for name, _, detail in rows if detail.startswith(_FAILING)]
+    return "; ".join(told) or None
 
 
 def _say(word: bool, _question: object) -> bool:

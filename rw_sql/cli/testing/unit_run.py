@@ -38,6 +38,7 @@ from rw_sql.cli.testing.definitions import (
 )
 from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
 from rw_sql.cli.testing.row_diff import compare_rows
+from rw_sql.cli.testing.slt_run import passed_over
 from rw_sql.cli.testing.values import MisfitError, arrow_of, collected, fitted, json_of, text_of
 from rw_sql.errors import SqlError, near_names
 from rw_sql.metastore.records import MaterializedViewRecord
@@ -89,6 +90,7 @@ class UnitRun:
     def run(self) -> None:
         """Raises MismatchError where the view's rows are not those expected, WrongTestError where the test is wrong."""
         order = self._needed()
+        self._sql("SET statement_timeout = '5min'")  # without any progress: machines of CI are slow
         for name in (name for name in self.test.given if name not in order):
             near = near_names(name, order, most=1)
             raise self._wrong(f'the test gives rows of "{name}", which {self.test.view} does not read', near)
@@ -97,7 +99,9 @@ class UnitRun:
                 self._feed(name, self.test.given[name])
             else:
                 self._make(self.definitions[name])
-        self._sql("FLUSH")
+        lacking = passed_over([tuple(row) for row in self._query("FLUSH", "FLUSH").collect()])
+        if lacking is not None:
+            raise MismatchError(lacking, line=self.test.line)
         self._compare()
 
     @property
