@@ -61,7 +61,7 @@ def test_statements_rest_on_those_before_them(session: AttachedSession) -> None:
     explained(dry, "ALTER SYSTEM SET enable_unsafe_ops = true")
     foreseen = dry.explain(parse_statement("INJECT SOURCE OFFSETS old VALUES ('0' = 5)"))
     assert foreseen.needs_confirmation
-    assert "in all: DUPLICATES 5, GAP 0" in foreseen.lines
+    assert "in all: DUPLICATES 5, GAP 0" in "\n".join(foreseen.lines)
     explained(dry, "BEGIN UNSAFE")
     assert is_open(dry)
     explained(dry, "INJECT SOURCE OFFSETS old VALUES ('0' = 3)")
