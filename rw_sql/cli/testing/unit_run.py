@@ -239,7 +239,10 @@ class UnitRun:
     def _delta(self, name: str, schema: StructType, rows: Sequence[Mapping[str, Any]]) -> str:
         """Writes a Delta table; its path."""
         path = str(self.folder / "inputs" / name)
-        arrow = pa.schema(Schema.from_json(schema.json()).to_arrow())
+        # A column of a view may be one that is never NULL, such as a count: a row may leave it out all the same.
+        arrow = pa.schema(
+            [column.with_nullable(True) for column in pa.schema(Schema.from_json(schema.json()).to_arrow())]
+        )
         kinds = {column.name: column.dataType for column in schema.fields}
         listed = [{key: arrow_of(value, kinds[key]) for key, value in row.items()} for row in rows]
         write_deltalake(path, pa.Table.from_pylist(listed, schema=arrow))

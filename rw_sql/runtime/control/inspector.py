@@ -168,7 +168,7 @@ class Inspector:
                     return read_fragment_ranges(context.warehouse, self._snapshot, source, fragment)
                 return read_committed_ranges(context.warehouse, source)
             case AsIf(snapshot=snapshot, request=inner):
-                return Inspector(context, snapshot, as_if_after=self).answer(inner)
+                return Inspector(context, snapshot, as_if_after=self._real or self).answer(inner)
             case ReadPositionsBefore():
                 return self._positions_before(request)
             case MeasureLags():
