@@ -73,4 +73,3 @@ def test_statements_rest_on_those_before_them(session: AttachedSession) -> None:
     assert "waits until every record" in explained(dry, "FLUSH")
     assert session.epoch() == before
     assert session.job("old").state == "RUNNING"
-    assert "spark" in session.sql("SHOW query_dialect")[0]

@@ -213,7 +213,7 @@ def test_what_unit_tests_give_and_say(spark: SparkSession, broker: BrokerInfo, t
         "with a broker",
         "records",
     ):
-        assert told[name] == ("passed", "", ""), name
+        assert told[name] == ("passed", "", ""), (name, *told[name])
     assert told["wrong"] == (
         "failed",
         "totals: 1 missing, 1 unexpected, 1 changed rows; 0 as expected",

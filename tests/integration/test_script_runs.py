@@ -54,7 +54,10 @@ def run(session: AttachedSession, folder: Path, *files: str, **options: bool) ->
     return report, shown.getvalue()
 
 
-def test_scripts_go_on_or_stop(session: AttachedSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scripts_go_on_or_stop(
+    session: AttachedSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_ENVIRONMENT", "a token")
     for name, text in (("first.sql", FIRST), ("more.sql", MORE), ("second.sql", SECOND)):
         (tmp_path / name).write_text(text, encoding="utf-8")
 
