@@ -76,7 +76,7 @@ test-room: setup $(JARS) ## the tests of one room: make test-room ROOM=runtime/v
 	$(BIN)/python -m pytest tests/$(ROOM)
 
 # A sample of the crash and live tests, drawn by a seed, with busy processes beside them; make proof runs them all.
-BUSY_TESTS ?= 4
+BUSY_TESTS ?= 2
 BUSY_SEED ?= 1
 BUSY_PROCESSES ?= 8
 BUSY_NICE ?= 5
