@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rw_sql.cli.testing.definitions import read_definitions
 from rw_sql.cli.testing.outcome import MismatchError, TestOutcome, WrongTestError
@@ -260,8 +260,9 @@ class Bench:
         finally:
             self._spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
             # Delta keeps what it knows of every table for an hour; nobody reads these again.
-            jvm: Any = self._spark._jvm
-            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            from rw_sql.runtime.spark.jvm import java_packages
+
+            java_packages(self._spark).org.apache.spark.sql.delta.DeltaLog.clearCache()
             shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager

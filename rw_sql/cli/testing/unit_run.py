@@ -245,10 +245,7 @@ class UnitRun:
         )
         kinds = {column.name: column.dataType for column in schema.fields}
         listed = [{key: arrow_of(value, kinds[key]) for key, value in row.items()} for row in rows]
-        # Each row is a version of its own: of rows with one key the last one counts, as from any upstream.
-        write_deltalake(path, pa.Table.from_pylist(listed[:1], schema=arrow))
-        for row in listed[1:]:
-            write_deltalake(path, pa.Table.from_pylist([row], schema=arrow), mode="append")
+        write_deltalake(path, pa.Table.from_pylist(listed, schema=arrow))
         return path
 
     def _feed_topic(self, name: str, statement: Input, given: RowsGiven) -> None:
