@@ -71,7 +71,7 @@ def test_every_fault_point_is_known() -> None:
         *SWAP_POINTS,
         *REFRESH_POINTS,
         *RECOVERY_POINTS,
-        "apply.before_change",  # tests/cli/test_deploy.py ends an apply there
+        "apply.before_change",
     }
 
 
