@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waits import LAST_RESORT_SECONDS
+
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name='rw-sql')"]
@@ -152,7 +154,7 @@ def test_the_pyspark_shell_is_attached(tmp_path: Path) -> None:
         terminal.type("[row.name for row in spark.sql('SHOW SOURCES').collect()]")
         terminal.wait_for("['s']")
         terminal.type("exit()")
-        assert terminal.process.wait(timeout=60) == 0
+        assert terminal.process.wait(timeout=LAST_RESORT_SECONDS) == 0
 
 
 def test_the_shell_asks_before_an_unsafe_statement(tmp_path: Path) -> None:
@@ -176,4 +178,4 @@ def test_the_shell_asks_before_an_unsafe_statement(tmp_path: Path) -> None:
         terminal.wait_for("RW409: [TABLE_OR_VIEW_NOT_FOUND]")
         terminal.wait_for("rw_sql> ")
         terminal.type("exit")
-        assert terminal.process.wait(timeout=60) == 0
+        assert terminal.process.wait(timeout=LAST_RESORT_SECONDS) == 0

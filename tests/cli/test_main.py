@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from rw_sql import __version__
 from rw_sql.cli import dev
 from rw_sql.errors import SqlError
+from tests.support.waits import LAST_RESORT_SECONDS
 
 
 def rw_sql(
@@ -24,7 +25,7 @@ def rw_sql(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LAST_RESORT_SECONDS,
         env=env,
         input=input,
     )

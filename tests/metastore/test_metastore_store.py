@@ -17,6 +17,7 @@ from rw_sql.metastore import ConcurrentCommit, Metastore, apply_before, later
 from rw_sql.metastore.records import AssignSplits, Change, DropObject, ForgetSplitStates, PutObject, PutSplitStates
 from rw_sql.metastore.table import UPKEEP_EVERY, StoredTable
 from tests.metastore.metastore_model import Make, Model, check_lookups, content, operations, without_epochs
+from tests.support.waits import LAST_RESORT_SECONDS
 
 
 def test_a_commit_is_seen_by_everybody(metastore: Metastore, warehouse: str, make: Make) -> None:
@@ -135,11 +136,11 @@ def test_projections_follow_a_commit_and_the_ones_after_it(
     def fault(point: str) -> None:
         if point == "metastore.after_objects" and not begun.is_set():
             begun.set()
-            assert may_go_on.wait(10)
+            assert may_go_on.wait(LAST_RESORT_SECONDS)
 
     metastore.faults = fault
     first = metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot())
-    assert begun.wait(10)
+    assert begun.wait(LAST_RESORT_SECONDS)
     # The first commit's splits are being projected: nobody waits for that, and the second's are not told with them.
     second = metastore.commit(make.source_with_splits(2, "late", 3), based_on=first.snapshot)
     splits = f"{warehouse}/rw_catalog/fragment_splits"
@@ -158,7 +159,7 @@ def test_who_settles_waits_for_the_upkeep_that_the_last_outcome_began(
 
     def upkeep(_: Metastore) -> None:
         begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(LAST_RESORT_SECONDS)
 
     metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
     monkeypatch.setattr(Metastore, "_upkeep", upkeep)
@@ -166,11 +167,11 @@ def test_who_settles_waits_for_the_upkeep_that_the_last_outcome_began(
     metastore.record_outcome_later(1, "applied", 5)
     settling = Thread(target=lambda: metastore.flush(with_upkeep=True))
     settling.start()
-    assert begun.wait(10)
+    assert begun.wait(LAST_RESORT_SECONDS)
     settling.join(0.2)
     assert settling.is_alive()
     may_end.set()
-    settling.join(10)
+    settling.join(LAST_RESORT_SECONDS)
     assert not settling.is_alive()
 
 

@@ -260,7 +260,7 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
         slot.wanted = more
         wait_until(lambda: slot.awaiting == more, "it waits on")
         end()
-        waiting.join(20)
+        waiting.join(WAIT_SECONDS)
         assert not waiting.is_alive()
         assert slot.awaiting is None
 
