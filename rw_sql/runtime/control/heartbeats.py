@@ -1,4 +1,4 @@
-"""Detects progress inside long batches, which their tables show only after the commit."""
+"""Detects progress that tables show only later: inside long batches, and in the plan of a first one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError
 
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.sinks.job import Sink
-from rw_sql.runtime.spark.work import work_of
+from rw_sql.runtime.spark.work import planning_of, work_of
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ class Beats:
         found: list[str] = []
         seen: dict[str, tuple[object, ...]] = {}
         for job_id, job in running.items():
-            groups = _groups(job)
-            if groups:
-                try:
-                    mark = tuple(work_of(group) for group in groups)
-                except (Py4JError, OSError):  # The JVM is stopping: the statuses of jobs must be written nevertheless.
-                    return []
+            try:
+                mark = _mark(job)
+            except (Py4JError, OSError):  # The JVM is stopping: the statuses of jobs must be written nevertheless.
+                return []
+            if mark:
                 seen[job_id] = mark
                 if job_id in self._seen and self._seen[job_id] != mark:
                     found.append(job_id)
@@ -48,11 +47,14 @@ class Beats:
         return found
 
 
-def _groups(job: Job) -> list[str]:
-    """The Spark job groups of a job's long-running work."""
-    groups = []
-    if isinstance(job, Ingest | View | Sink) and job.query is not None and job.gate.busy_seconds >= BEAT_SECONDS:
-        groups.append(str(job.query.runId))
+def _mark(job: Job) -> tuple[object, ...]:
+    """Values that grow with a job's long-running work; empty if it has none."""
+    mark: list[object] = []
+    if isinstance(job, Ingest | View | Sink) and job.query is not None:
+        if job.gate.busy_seconds >= BEAT_SECONDS:
+            mark.append(work_of(str(job.query.runId)))
+        elif job.gate.is_before_first:
+            mark.extend(planning_of(job.query))
     if isinstance(job, View) and job.backfill is not None and job.backfill.is_running:
-        groups.append(job.backfill.group)
-    return groups
+        mark.append(work_of(job.backfill.group))
+    return tuple(mark)

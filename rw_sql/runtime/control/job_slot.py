@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.runtime.jobs.statuses import FLAPPING
+from rw_sql.runtime.jobs.statuses import FLAPPING, RETRYING
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 _PASSING_SECONDS = 0.3
+_LONG_RETRY_SECONDS = 1.0
+"""A retry that takes longer than this is reported; on an idle machine most take less."""
+
 _SOUND_AFTER_SECONDS = 10.0
 """The minimum seconds after which a run counts as recovered; it must also outlast the failed runs before it."""
 
@@ -86,6 +89,7 @@ class JobSlot:
     wanted: JobSpec | None = None
     running: Job | None = None
     work: Future[None] | None = None
+    work_since: float = 0.0
     retry_at: float = 0.0
     delay: float = FIRST_RETRY_SECONDS
     sound_since: float | None = None
@@ -169,6 +173,8 @@ class JobSlot:
             state = "STALLED"
             if self.trouble.is_flapping and self.reason == self.trouble.reason and not self.is_final:
                 reason = self.trouble.told
+            elif why_stopped is None and self._is_in_long_retry(time.monotonic()):
+                reason = f"{RETRYING}; last failure: {self.reason}"
         else:
             state = "STARTING"
         return JobStatus(
@@ -180,6 +186,12 @@ class JobSlot:
             run=run,
             restarts=self.restarts,
         )
+
+    def _is_in_long_retry(self, now: float) -> bool:
+        """True while a start takes long after one that failed: its outcome is open."""
+        if not self.is_working or self.running is not None:
+            return False
+        return now - self.work_since >= _LONG_RETRY_SECONDS
 
     def is_passing(self, status: JobStatus) -> bool:
         """True while starting or stopping; such short transitions are reported only if they take long."""

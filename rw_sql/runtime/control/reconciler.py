@@ -114,6 +114,7 @@ class Reconciler:
         self._drop_stopped_readers(now)
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
+                slot.work_since = now
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Computed before the report, so that every job that counts as applied is reported.
         pending = frozenset(job_id for job_id, slot in self._slots.items() if not self._matches_catalog(slot))

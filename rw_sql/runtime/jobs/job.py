@@ -52,6 +52,10 @@ class Job(Protocol):
         ...
 
 
+_FIRST_PLAN_SECONDS = 600.0
+"""A query that has had no batch for longer than this has no data, rather than a plan that takes so long."""
+
+
 class BrokenOffError(Exception):
     """A batch ended because its query was being stopped, whatever the immediate error.
 
@@ -77,6 +81,8 @@ class BatchGate:
         self.stall: StalledError | None = None
         """Why a batch refused to continue, if one did."""
         self._busy_since: float | None = None
+        self._made_at = time.monotonic()
+        self._has_begun = False
 
     def close(self) -> None:
         """Marks the query as being stopped: later errors of its batch are not failures."""
@@ -94,6 +100,7 @@ class BatchGate:
 
         def guarded(frame: DataFrame, batch: int) -> None:
             began = self._busy_since = time.monotonic()
+            self._has_begun = True
             try:
                 write(frame, batch)
             except Exception as error:
@@ -124,6 +131,11 @@ class BatchGate:
     def is_in_first(self) -> bool:
         """True while a batch is being written and none has succeeded yet."""
         return not self._has_ended and not self._idle.is_set()
+
+    @property
+    def is_before_first(self) -> bool:
+        """True if no batch has begun and the query may still be planning its first one."""
+        return not self._has_begun and time.monotonic() - self._made_at < _FIRST_PLAN_SECONDS
 
     @property
     def busy_seconds(self) -> float:

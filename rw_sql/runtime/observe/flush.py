@@ -21,7 +21,7 @@ from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.inputs import WAITING
 from rw_sql.runtime.jobs.startable import DISCOVERING
-from rw_sql.runtime.jobs.statuses import present_statuses, run_mark
+from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses, run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.lag import rows_behind
 from rw_sql.runtime.positions.high_water import HighWater
@@ -44,6 +44,10 @@ _ASK_SECONDS = 2.0
 _MARK_SECONDS = 0.5
 _GRACE_MS = 5_000
 """How long FLUSH waits for a job that has just stalled, in milliseconds: most recover at the first or second retry."""
+
+_RETRIES = 2
+"""How many retries of a stalled job FLUSH sees fail before it skips the job, unless the next retry is further off than
+``_GRACE_MS``: on a busy machine a single start may take longer than that."""
 
 _SOUND_MS = 30_000
 """A run of this length counts as recovered, in milliseconds: a shorter one may be a batch that is slow to fail."""
@@ -166,7 +170,7 @@ class StallGrace:
     """Decides how long FLUSH waits for stalled jobs."""
 
     def __init__(self) -> None:
-        self._since: dict[str, int] = {}
+        self._stalls: dict[str, _Stall] = {}
 
     def stalled(self, context: Context, job: str) -> JobStatus | None:
         """The status of a job that FLUSH skips; None if it waits for the job."""
@@ -176,17 +180,31 @@ class StallGrace:
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
         """True if FLUSH skips the job with this status.
 
-        That is so if the job stalled some seconds ago; a failed retry does not restart the time. A job that waits for
-        its input to be created is not stalled.
+        That is so if the job stalled some seconds ago and its retries fail, however long each takes, or if none is
+        due soon. A job that waits for its input to be created is not stalled.
         """
-        if status.state == "STALLED":
-            if (status.reason or "").startswith((WAITING, DISCOVERING)):
-                self._since.pop(status.job, None)
-                return False
-            return at_ms - self._since.setdefault(status.job, status.updated_ms) >= _GRACE_MS
-        if at_ms - status.updated_ms >= _SOUND_MS:
-            self._since.pop(status.job, None)
-        return False
+        if status.state != "STALLED":
+            if at_ms - status.updated_ms >= _SOUND_MS:
+                self._stalls.pop(status.job, None)
+            return False
+        reason = status.reason or ""
+        if reason.startswith((WAITING, DISCOVERING)):
+            self._stalls.pop(status.job, None)
+            return False
+        stall = self._stalls.setdefault(status.job, _Stall(since_ms=status.updated_ms))
+        if reason.startswith(RETRYING):
+            return False
+        stall.failed_at.add(status.updated_ms)
+        is_retried = at_ms - status.updated_ms < _GRACE_MS
+        return at_ms - stall.since_ms >= _GRACE_MS and (len(stall.failed_at) > _RETRIES or not is_retried)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stall:
+    """When a job stalled, and the times of the failures seen since, in milliseconds since 1970."""
+
+    since_ms: int
+    failed_at: set[int] = field(default_factory=set)
 
 
 def _flush_source(

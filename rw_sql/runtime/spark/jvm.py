@@ -67,6 +67,15 @@ def thrown_by(query: StreamingQuery) -> Any | None:
     return thrown.get() if thrown.isDefined() else None
 
 
+def cpu_time_of(query: StreamingQuery) -> int:
+    """The CPU time in nanoseconds that the thread of a query has used; -1 if it has ended or the JVM cannot tell."""
+    python: Any = query
+    thread = python._jsq.streamingQuery().queryExecutionThread()
+    context: Any = active_context()
+    management = context._jvm.java.lang.management.ManagementFactory
+    return int(management.getThreadMXBean().getThreadCpuTime(thread.getId()))
+
+
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
     """The command that ``DataFrameWriter.save`` runs to write new files in a layout, not run yet."""
     writer: Any = rows.write.format(layout).mode("error").options(**options)

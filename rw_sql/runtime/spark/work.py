@@ -1,4 +1,4 @@
-"""Progress of Spark's work for a job group.
+"""Progress of Spark's work for a job group, and of a query before its first batch.
 
 The values come from Spark's status store, which includes running tasks as of their newest heartbeat: a single task that
 takes an hour shows progress too.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.runtime.spark.jvm import active_context, java_context
+from rw_sql.runtime.spark.jvm import active_context, cpu_time_of, java_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _NEWEST_JOBS = 3
 
@@ -25,6 +27,15 @@ def work_of(group: str) -> tuple[object, ...]:
     jobs = sorted(tracker.getJobIdsForGroup(group))[-_NEWEST_JOBS:]
     infos = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
     return (*jobs, *(_of_stage(store, stage) for stage in _stages(info.stageIds for info in infos)))
+
+
+def planning_of(query: StreamingQuery) -> tuple[int, ...]:
+    """The CPU time of a query's thread while it starts or plans a batch; nothing while it waits for data.
+
+    A plan runs no task, and may take minutes on a busy machine.
+    """
+    message = query.status["message"]
+    return (cpu_time_of(query),) if message.startswith(("Initializing", "Processing")) else ()
 
 
 def _stages(ids: Iterable[Iterable[int]]) -> list[int]:

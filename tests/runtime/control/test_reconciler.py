@@ -197,6 +197,37 @@ def test_a_job_that_fails_soon_after_every_start_is_tried_less_and_less_often(
     assert pauses[2] >= 0.2
 
 
+def test_a_retry_that_takes_long_is_reported_and_the_failure_before_it_too(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_slot, "_LONG_RETRY_SECONDS", 0.05)
+    may_start = threading.Event()
+    begin = module._start
+
+    def start(context: Context, spec: JobSpec, *before: Any) -> Any:
+        if jobs.starts:
+            assert may_start.wait(WAIT_SECONDS)
+        return begin(context, spec, *before)
+
+    monkeypatch.setattr(module, "_start", start)
+    jobs.start_error["mv-1"] = OSError("no worker")
+    jobs.put_view("a")
+    told: list[tuple[str, str | None]] = []
+
+    def has_told(state: str, reason: str | None) -> bool:
+        status = jobs.status("mv-1")
+        if status is not None and (status.state, status.reason) not in told[-1:]:
+            told.append((status.state, status.reason))
+        return (state, reason) in told[-1:]
+
+    jobs.reach(partial(has_told, "STALLED", "no worker"), "it is stalled")
+    jobs.reach(partial(has_told, "STALLED", "RETRYING; last failure: no worker"), "it is started again")
+    del jobs.start_error["mv-1"]
+    may_start.set()
+    jobs.reach(partial(has_told, "RUNNING", None), "it runs")
+    assert {state for state, _ in told} <= {"STARTING", "STALLED", "RUNNING"}
+
+
 def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (module, job_slot):
         monkeypatch.setattr(place, "FIRST_RETRY_SECONDS", 0.05)

@@ -46,6 +46,25 @@ def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
     assert not patience.is_over(replace(stalled, updated_ms=53_000), 53_100)
 
 
+def test_a_retry_that_takes_long_is_waited_for() -> None:
+    patience = StallGrace()
+    stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no worker", updated_ms=1_000)
+    retrying = replace(stalled, reason="RETRYING; last failure: no worker")
+    assert not patience.is_over(stalled, 1_100)
+    assert not patience.is_over(replace(retrying, updated_ms=3_000), 17_000)
+    assert not patience.is_over(replace(stalled, updated_ms=18_000), 18_100)
+    assert not patience.is_over(replace(retrying, updated_ms=21_000), 40_000)
+    assert patience.is_over(replace(stalled, updated_ms=41_000), 41_100)
+
+
+def test_a_stalled_job_without_a_retry_in_sight_is_passed_over() -> None:
+    patience = StallGrace()
+    stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
+    assert not patience.is_over(stalled, 1_100)
+    assert not patience.is_over(replace(stalled, updated_ms=7_000), 11_900)
+    assert patience.is_over(replace(stalled, updated_ms=7_000), 12_000)
+
+
 def test_what_waits_for_another_has_not_stalled() -> None:
     patience = StallGrace()
     waiting = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="WAITING for a", updated_ms=1_000)
