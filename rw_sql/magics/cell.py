@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
 from rw_sql.errors import NO_SESSION, SqlError
+from rw_sql.magics.arguments import USAGE, Arguments, read_arguments, read_assignment
 from rw_sql.magics.bar import ProgressBars
-from rw_sql.magics.table import ResultTable
+from rw_sql.magics.result import CellResult
 from rw_sql.magics.variables import CellVariables
 from rw_sql.runtime.support.text_files import read_text_file
-from rw_sql.session.results import read_rows
 from rw_sql.syntax import split_script
 from rw_sql.syntax.variables.expand import expand
-from rw_sql.syntax.variables.references import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,35 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Question
     from rw_sql.session.scripts import StatementText
 
-_USAGE = "%%rw [--yes] [--confirm TOKEN] [--var NAME=VALUE], then statements; or %rw STATEMENT"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arguments:
-    is_confirmed: bool = False
-    tokens: frozenset[str] = frozenset()
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
-def _read_arguments(line: str) -> _Arguments:
-    words = shlex.split(line)
-    tokens: set[str] = set()
-    variables: dict[str, str] = {}
-    is_confirmed = False
-    while words:
-        match words.pop(0):
-            case "--yes":
-                is_confirmed = True
-            case "--confirm" if words:
-                tokens.add(words.pop(0))
-            case "--var" if words:
-                name, equals, value = words.pop(0).partition("=")
-                if not equals or not NAME.match(name):
-                    raise UsageError(f"--var takes NAME=VALUE; usage: {_USAGE}")
-                variables[name] = value
-            case other:
-                raise UsageError(f"%%rw does not know {other!r}; usage: {_USAGE}")
-    return _Arguments(is_confirmed=is_confirmed, tokens=frozenset(tokens), variables=variables)
+_WATCH_SECONDS = 2.0
 
 
 class StatementMagic:
@@ -67,28 +35,51 @@ class StatementMagic:
         self._shell = shell
         self._settings: dict[str, str | None] = {}
 
-    def run(self, line: str, cell: str | None = None) -> None:
-        """Runs the statement on the line, or the cell's statements; shows each result as it comes.
+    def run(self, line: str, cell: str | None = None) -> CellResult | None:
+        """Runs the statement on the line, or the cell's statements, and shows each result as it comes.
 
-        ``:name`` stands for a variable: of ``--var``, of ``\\set`` in this cell or one before it, or of the notebook.
+        Returns the last result, which IPython shows; ``NAME <<`` assigns it instead, and ``-o NAME`` assigns its
+        DataFrame too. ``:name`` stands for a variable: of ``--var``, of ``\\set`` in this cell or one before it, or of
+        the notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
+        """
+        if cell is None:
+            words = line.split()
+            if words[:1] == ["watch"] and len(words) <= 2:
+                self._watch(words[1:])
+                return None
+            result_name, text = read_assignment(line)
+            arguments = Arguments(result_name=result_name)
+        else:
+            arguments, text = read_arguments(line), cell
+        last, is_shown = self._run_statements(text, arguments)
+        self._assign(last, arguments)
+        return None if is_shown or arguments.result_name is not None else last
+
+    def _run_statements(self, text: str, arguments: Arguments) -> tuple[CellResult | None, bool]:
+        """Runs statements and shows each result, but not that of the last statement.
+
+        Returns the newest result, and whether it is shown already.
         """
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
         from rw_sql.session.scripts import interrupted_at, run_statements
 
-        arguments = _Arguments() if cell is None else _read_arguments(line)
         done = 0
+        last: CellResult | None = None
+        is_shown = False
 
         def show(_statement: StatementText, result: DataFrame | None) -> None:
-            nonlocal done
-            rows = read_rows(result) if result is not None and result.columns else None
+            nonlocal done, last, is_shown
+            found = CellResult(result) if result is not None and result.columns else None
             done += 1
-            if rows is not None:
-                show_table: Callable[[object], object] = display  # IPython does not type it.
-                show_table(ResultTable(rows))
+            if found is not None:
+                last, is_shown = found, done < len(parts)
+                if is_shown:
+                    show_result: Callable[[object], object] = display  # IPython does not type it.
+                    show_result(found)
 
         own = {**self._settings, **arguments.variables}
         known = CellVariables(own, self._shell.user_ns)
-        expanded = expand(line if cell is None else cell, known, read_text_file)
+        expanded = expand(text, known, read_text_file)
         self._settings.update(expanded.settings)
         parts = split_script(expanded.text)
         try:
@@ -105,6 +96,31 @@ class StatementMagic:
             span = expanded.source(parts[done].start, parts[done].start + 1)[1] if done < len(parts) else None
             place = "" if span is None else f"line {span.line}"
             raise StatementInterrupted(interrupted_at(done, len(parts), place, str(interrupt))) from None
+        return last, is_shown
+
+    def _assign(self, last: CellResult | None, arguments: Arguments) -> None:
+        """Puts the last result, or its DataFrame, into the variables that the options name."""
+        named = arguments.result_name or arguments.frame_name
+        if last is None:
+            if named:
+                raise UsageError(f"no statement of the cell returns rows, so {named} is not assigned")
+            return
+        if arguments.result_name is not None:
+            self._shell.user_ns[arguments.result_name] = last
+        if arguments.frame_name is not None:
+            self._shell.user_ns[arguments.frame_name] = last.df
+
+    def _watch(self, words: list[str]) -> None:
+        from rw_sql.magics.watch import watch
+        from rw_sql.session.attach import attach, attached_to
+
+        try:
+            seconds = max(0.5, float(words[0])) if words else _WATCH_SECONDS
+        except ValueError:
+            raise UsageError(f"%rw watch takes a number of seconds, not {words[0]!r}; usage: {USAGE}") from None
+        spark = self._session()
+        attached = attached_to(spark) or attach(spark)
+        watch(attached.served().status, seconds)
 
     def _session(self) -> SparkSession:
         from pyspark.sql import SparkSession
@@ -117,7 +133,7 @@ class StatementMagic:
             )
         return spark
 
-    def _choose_answer(self, arguments: _Arguments) -> Callable[[Question], bool] | None:
+    def _choose_answer(self, arguments: Arguments) -> Callable[[Question], bool] | None:
         can_ask = self._can_ask()
         if not (arguments.is_confirmed or arguments.tokens or can_ask):
             return None

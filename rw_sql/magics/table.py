@@ -6,36 +6,73 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rw_sql.session.results import Rows
 
-_STYLE = "white-space: pre-wrap; text-align: left; vertical-align: top"
+ROWS_SEEN = 20
+"""How many rows are seen at once: HTML scrolls to the others, text leaves them out."""
+
+# Every style is inline: a front end may sanitize a <style>, and a notebook has many tables. No colour is set, so that
+# the front end's light or dark theme applies.
+_BOX = "max-height: 36em; overflow: auto"
+_HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
+_TEXT = "white-space: pre-wrap; text-align: left; vertical-align: top"
+_NUMBER = "white-space: nowrap; text-align: right; vertical-align: top; font-variant-numeric: tabular-nums"
+_LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: monospace"
 
 
 class ResultTable:
-    """A result that IPython displays; all values are escaped."""
+    """A result that IPython displays; all values are escaped.
 
-    def __init__(self, rows: Rows) -> None:
+    ``numbers`` says of each column whether its values are numbers, which are aligned at the right. A text of several
+    lines, such as a plan or a preview, is shown in a fixed width.
+    """
+
+    def __init__(self, rows: Rows, numbers: Sequence[bool] = ()) -> None:
         self._rows = rows
+        self._numbers = tuple(numbers) or (False,) * len(rows.columns)
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th style="{_STYLE}">{escape(column)}</th>' for column in self._rows.columns)
-        body = "".join("<tr>" + "".join(_html_cell(cell) for cell in row) + "</tr>" for row in self._rows.rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><small>{self._rows.count}</small>"
+        head = "".join(
+            f'<th style="{_HEAD.format("right" if is_number else "left")}">{escape(column)}</th>'
+            for column, is_number in zip(self._rows.columns, self._numbers, strict=True)
+        )
+        body = "".join(
+            "<tr>" + "".join(map(_html_cell, row, self._numbers)) + "</tr>"  # Every row has all columns.
+            for row in self._rows.rows
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        if len(self._rows.rows) > ROWS_SEEN:
+            table = f'<div style="{_BOX}">{table}</div>'
+        return f"{table}<small>{self._count}</small>"
 
     def __repr__(self) -> str:
         """The same as aligned text."""
-        table = [
-            self._rows.columns,
-            *([cell if cell is not None else "NULL" for cell in row] for row in self._rows.rows),
-        ]
+        shown = self._rows.rows[:ROWS_SEEN]
+        left_out = len(self._rows.rows) - len(shown)
+        table = [self._rows.columns, *([cell if cell is not None else "NULL" for cell in row] for row in shown)]
         lines = [[cell.replace("\n", " ") for cell in row] for row in table]
         widths = [max(len(row[index]) for row in lines) for index in range(len(self._rows.columns))]
         text = [
-            " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in lines
+            " | ".join(
+                cell.rjust(width) if is_number else cell.ljust(width)
+                for cell, width, is_number in zip(row, widths, self._numbers, strict=True)
+            ).rstrip()
+            for row in lines
         ]
         text.insert(1, "-+-".join("-" * width for width in widths))
-        return "\n".join([*text, f"({self._rows.count})"])
+        if left_out:
+            text.append(f"… {left_out} more")
+        return "\n".join([*text, f"({self._count})"])
+
+    @property
+    def _count(self) -> str:
+        return f"{self._rows.count}; .df has all" if self._rows.has_more else self._rows.count
 
 
-def _html_cell(cell: str | None) -> str:
-    return f'<td style="{_STYLE}">{"<i>NULL</i>" if cell is None else escape(cell)}</td>'
+def _html_cell(cell: str | None, is_number: bool) -> str:
+    if cell is None:
+        return f'<td style="{_NUMBER if is_number else _TEXT}"><i>NULL</i></td>'
+    style = _NUMBER if is_number else _LINES if "\n" in cell else _TEXT
+    return f'<td style="{style}">{escape(cell)}</td>'

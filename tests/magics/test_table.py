@@ -28,3 +28,30 @@ def test_text_is_aligned() -> None:
 
 def test_an_empty_result_has_its_header() -> None:
     assert repr(ResultTable(Rows(columns=("a",), rows=()))).splitlines() == ["a", "-", "(0 rows)"]
+
+
+def test_numbers_stand_at_the_right() -> None:
+    rows = Rows(columns=("name", "n"), rows=(("a", "1"), ("b", "1000"), ("c", None)))
+    assert repr(ResultTable(rows, numbers=[False, True])).splitlines() == [
+        "name |    n",
+        "-----+-----",
+        "a    |    1",
+        "b    | 1000",
+        "c    | NULL",
+        "(3 rows)",
+    ]
+    assert ResultTable(rows, numbers=[False, True])._repr_html_().count("text-align: right") == 4
+
+
+def test_many_rows_scroll_and_text_says_how_many_are_left_out() -> None:
+    rows = Rows(columns=("n",), rows=tuple((str(number),) for number in range(200)), has_more=True)
+    html = ResultTable(rows)._repr_html_()
+    assert html.startswith('<div style="max-height: ')
+    assert html.count("<tr>") == 201
+    assert html.endswith("<small>the first 200 rows; .df has all</small>")
+    assert repr(ResultTable(rows)).splitlines()[-2:] == ["… 180 more", "(the first 200 rows; .df has all)"]
+
+
+def test_a_plan_keeps_its_lines_and_its_columns() -> None:
+    html = ResultTable(Rows(columns=("plan",), rows=(("a\n  b",),)))._repr_html_()
+    assert 'white-space: pre; text-align: left; vertical-align: top; font-family: monospace">a\n  b</td>' in html

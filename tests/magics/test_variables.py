@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from IPython.core.error import UsageError
 
-from rw_sql.magics.cell import _read_arguments
+from rw_sql.magics.arguments import Arguments, read_arguments, read_assignment
 from rw_sql.magics.variables import CellVariables
 from rw_sql.syntax.variables.expand import expand
 
@@ -34,7 +34,15 @@ def test_own_variables_come_before_those_of_the_notebook() -> None:
 
 
 def test_options_of_a_cell() -> None:
-    assert _read_arguments("--yes --var a=1 --var 'b=x y'").variables == {"a": "1", "b": "x y"}
-    for wrong in ("--var", "--var a", "--var a-b=1"):
+    assert read_arguments("--yes --var a=1 --var 'b=x y'").variables == {"a": "1", "b": "x y"}
+    assert read_arguments("-o df --yes").frame_name == "df"
+    assert read_arguments("result << --yes") == Arguments(result_name="result", is_confirmed=True)
+    for wrong in ("--var", "--var a", "--var a-b=1", "-o", "-o 1x", "a b <<", "<<"):
         with pytest.raises(UsageError):
-            _read_arguments(wrong)
+            read_arguments(wrong)
+
+
+def test_a_line_may_assign_its_result() -> None:
+    assert read_assignment("totals << SELECT 1") == ("totals", "SELECT 1")
+    assert read_assignment("SELECT 1 << 2") == (None, "SELECT 1 << 2")
+    assert read_assignment("SHOW JOBS") == (None, "SHOW JOBS")

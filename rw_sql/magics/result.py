@@ -1,0 +1,45 @@
+"""The result of a statement in a notebook: displayed as a table, and at hand as a DataFrame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.magics.table import ResultTable
+from rw_sql.session.results import read_rows
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+_MOST_ROWS = 200
+"""How many rows are read for display. The DataFrame has all of them."""
+
+
+class CellResult:
+    """The rows of one statement. Displayed by IPython as a table of the first rows.
+
+    ``df`` is the Spark DataFrame, which runs the query again when it is read; :meth:`to_pandas` and :meth:`to_arrow`
+    read all rows into the memory of this process.
+    """
+
+    def __init__(self, frame: DataFrame) -> None:
+        self.df = frame
+        numbers = [kind.partition("(")[0] in _NUMBERS for _, kind in frame.dtypes]
+        self._table = ResultTable(read_rows(frame, most=_MOST_ROWS), numbers=numbers)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """All rows as a pandas DataFrame."""
+        return self.df.toPandas()
+
+    def to_arrow(self) -> pyarrow.Table:
+        """All rows as an Arrow table."""
+        found: Any = self.df.toArrow()
+        return found
+
+    def _repr_html_(self) -> str:
+        return self._table._repr_html_()
+
+    def __repr__(self) -> str:
+        return repr(self._table)
