@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
 from rw_sql.runtime.spark.frames import frame_of
 from rw_sql.runtime.spark.interrupts import interruptible, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
-from rw_sql.runtime.spark.jvm import hadoop_configuration, java_packages
+from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_packages
 from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.sql.catalog_views import SparkViews
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
@@ -41,6 +42,7 @@ from rw_sql.runtime.support.faults import fault, know_jvm
 from rw_sql.session.java import check_java
 from rw_sql.session.location import warehouse_at
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
+from rw_sql.session.start_messages import without_start_messages
 from rw_sql.syntax import could_be_ours, route
 
 if TYPE_CHECKING:
@@ -327,7 +329,8 @@ def connect(
     settings |= jar_settings(DELTA_PACKAGE, config or {})
     for key, value in {**settings, **(config or {})}.items():
         builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
+    with without_start_messages() if gateway() is None else nullcontext():
+        spark: SparkSession = builder.getOrCreate()
     if "spark.jars.packages" in settings and are_jars_ours(config or {}):
         remember_jars(DELTA_PACKAGE, (spark.sparkContext.getConf().get("spark.jars") or "").split(","))
     if location.is_local:

@@ -1,0 +1,83 @@
+"""Keeps Spark's start-up messages, some dozen lines that ask for nothing, out of a terminal or a notebook."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_START_UP = re.compile(
+    rb"WARNING: Using incubator modules"
+    rb"|Using Spark's default log4j profile"
+    rb"|Setting (?:default|Spark) log level to"
+    rb"|To adjust logging level use"
+    rb"|\S+ \S+ WARN (?:Utils|NativeCodeLoader|SparkSession):"
+    # Ivy, which fetches the jars.
+    rb"|::|\t(?:confs:|found |\[|-{9}|\|)|Ivy Default Cache set to|The jars for the packages stored in"
+    rb"|[\w.-]+#[\w.-]+ added as a dependency|downloading https?:|\d+ artifacts copied|\s*$"
+)
+
+
+@contextmanager
+def without_start_messages() -> Iterator[None]:
+    """Filters the standard error of a process that is started inside, for as long as that process lives.
+
+    Its known start-up lines are left out, everything else comes through. If the block raises, the lines that were left
+    out are written too: one of them may be the reason.
+    """
+    try:
+        ours = os.dup(2)
+    except OSError:  # Standard error is closed.
+        yield
+        return
+    read_end, write_end = os.pipe()
+    messages = _Filter(read_end, ours)
+    sys.stderr.flush()
+    os.dup2(write_end, 2)
+    os.close(write_end)
+    try:
+        yield
+    except BaseException:
+        os.dup2(ours, 2)
+        messages.show_all()
+        raise
+    else:
+        os.dup2(ours, 2)
+
+
+class _Filter:
+    """Copies lines from one descriptor to another, but for the start-up lines. Ends when every writer has gone."""
+
+    def __init__(self, read_end: int, target: int) -> None:
+        self._target = target
+        self._left_out: list[bytes] = []
+        self._shows_all = False
+        self._lock = threading.Lock()
+        threading.Thread(target=self._copy, args=(read_end,), name="spark-messages", daemon=True).start()
+
+    def _copy(self, read_end: int) -> None:
+        with open(read_end, "rb") as lines:
+            for line in lines:
+                with self._lock:
+                    if self._shows_all or not _START_UP.match(line):
+                        self._write(line)
+                    else:
+                        self._left_out.append(line)
+
+    def show_all(self) -> None:
+        """Writes the lines that were left out, and every later one."""
+        with self._lock:
+            self._shows_all = True
+            for line in self._left_out:
+                self._write(line)
+            self._left_out.clear()
+
+    def _write(self, line: bytes) -> None:
+        with suppress(OSError):  # The terminal has gone; the process that writes must not wait for it.
+            os.write(self._target, line)
