@@ -95,6 +95,8 @@ SPARK_ENDED = ErrorCode("RW410", "57P01", "the Spark session has ended")
 SECRET_KEY_MISSING = ErrorCode("RW411", "58000", "there is no key to encrypt secrets with")
 SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read where it is kept")
 TARGET_UNFIT = ErrorCode("RW413", "42P16", "the target cannot take the sink's rows")
+LIBRARY_MISSING = ErrorCode("RW414", "58000", "a connector's Java library cannot be fetched")
+CONNECT_SESSION = ErrorCode("RW415", "0A000", "the session is one of Spark Connect")
 NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path holds no checkpoint of a streaming query")
 
 
@@ -103,7 +105,9 @@ class SqlError(Exception):
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
     1-based, or None where the error has no place in a text. ``str(error)`` is the whole text, caret included; where the
-    line it shows holds a secret, asterisks stand in its place (``hides_literals``: in the place of every literal).
+    line it shows holds a secret, asterisks stand in its place (``hides_literals``: in the place of every literal). So
+    do they for the value of a property that no connector has, whatever it is, and for those of others beside it but for
+    a few that are never secret.
     """
 
     def __init__(
@@ -126,7 +130,7 @@ class SqlError(Exception):
         self.text = text
         self.file = file
         self.detail = detail
-        self.hides_literals = hides_literals or kind is UNKNOWN_PROPERTY
+        self.hides_literals = hides_literals
 
     @property
     def code(self) -> str:
@@ -171,7 +175,8 @@ class SqlError(Exception):
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
-            lines += _caret(masked(self.text, every_literal=self.hides_literals), self.span)
+            unknown = self.span.start if self.kind is UNKNOWN_PROPERTY else None
+            lines += _caret(masked(self.text, every_literal=self.hides_literals, unknown=unknown), self.span)
         if self.detail:
             lines += [self.detail]
         if self.hint:
@@ -201,16 +206,35 @@ _TELLING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ANY = re.compile(rf"()({_LITERAL})", re.DOTALL)
+_PLAIN_KEYS = frozenset({
+    "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
+    "primary_key", "refresh_mode", "backend",
+})  # fmt: skip
+"""Properties whose values may be shown beside one that nobody knows."""
+
+_KEY_BEFORE = re.compile(r"([\w.]+)\s*=\s*\Z")
 
 
-def masked(text: str, *, every_literal: bool = False) -> str:
+def masked(text: str, *, every_literal: bool = False, unknown: int | None = None) -> str:
     """A text of statements, of equal length, with asterisks for secrets.
 
     These are the contents of CREATE and ALTER SECRET, and literals of properties whose name tells that they may be
-    secret; with ``every_literal`` all that stands in quotes.
+    secret; with ``every_literal`` all that stands in quotes. ``unknown`` is where a property stands that nobody knows:
+    then what stands in quotes is masked, but for values of other properties that are never secret.
     """
+
+    def hide(found: re.Match[str]) -> str:
+        return found[1] + re.sub(r"[^\n'\"$]", "*", found[2])
+
+    def hide_unless_plain(found: re.Match[str]) -> str:
+        key = _KEY_BEFORE.search(text, max(0, found.start() - 80), found.start())
+        is_plain = key is not None and key[1].lower() in _PLAIN_KEYS and key.start(1) != unknown
+        return found[0] if is_plain else hide(found)
+
+    if unknown is not None and not every_literal:
+        return _ANY.sub(hide_unless_plain, text)
     for pattern in (_ANY,) if every_literal else (_CONTENT, _TELLING):
-        text = pattern.sub(lambda found: found[1] + re.sub(r"[^\n'\"$]", "*", found[2]), text)
+        text = pattern.sub(hide, text)
     return text
 
 

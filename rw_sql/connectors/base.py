@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from rw_sql.errors import near_names
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,7 +60,8 @@ class UpstreamSplit:
 class Upstream:
     """A look at the upstream at one moment. ``error`` says why nothing could be seen; ``splits`` is then empty.
 
-    ``missing`` names what the options ask for and the upstream does not have (topics). ``sparse`` tells why offsets
+    ``missing`` names what the options ask for and the upstream does not have (topics), and ``present`` then what it has
+    in its place, as far as it shows that. ``sparse`` tells why offsets
     of a topic are no count of its records (compacted, transactional); a plain look leaves it empty.
     """
 
@@ -66,12 +69,22 @@ class Upstream:
     cluster: str | None = None
     error: str | None = None
     missing: tuple[str, ...] = ()
+    present: tuple[str, ...] = ()
     sparse: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_reachable(self) -> bool:
         """Whether the upstream answered."""
         return self.error is None
+
+
+def missing_hint(wanted: str, present: Iterable[str]) -> str:
+    """What to type instead of a topic that is not there, out of those that are."""
+    near = near_names(wanted, present)
+    if not near:
+        return "create the topic first, or name another one"
+    others = " and ".join(f'"{name}"' for name in near[1:])
+    return f'did you mean "{near[0]}"?{f" This cluster has {others} too" if others else ""}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

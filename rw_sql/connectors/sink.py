@@ -55,7 +55,8 @@ class SinkShape:
 class SinkLook:
     """A look at a sink's target. At most one is given: ``error`` (nobody answers), ``missing`` (what is named and not
     there), ``misfit`` (it is there and cannot take these rows), ``doubt`` (it may refuse most of these rows, by the
-    types of their values); ``hint`` says what to type against the last three.
+    types of their values); ``hint`` says what to type against the last three. ``named`` is what is ``missing`` as the
+    options name it.
 
     A ``doubt`` keeps a statement from storing the sink, and does not keep a sink that is stored from running.
     """
@@ -65,6 +66,7 @@ class SinkLook:
     misfit: str | None = None
     doubt: str | None = None
     hint: str | None = None
+    named: str = ""
 
 
 ON_ERROR = "on_error"

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from rw_sql.errors import SPARK_ERROR, Span, SqlError
+from rw_sql.errors import SqlError
+from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
 from rw_sql.session.attach import run_script
 from rw_sql.syntax import split_script
-from rw_sql.syntax.parsing.script import refuse_invisible
+from rw_sql.syntax.dialect.spark_faults import KnownNames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.session.attach import Question, StatementText
-
-# Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query does,
-# in a heading behind it, counting from 1.
-_PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
-_HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
-_BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
-_WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
 def run_statements(
@@ -38,7 +31,7 @@ def run_statements(
 ) -> None:
     """Runs a script's statements until the first error, each result handed to ``on_result`` before the next begins.
 
-    Raises SqlError located in the script: of our statements their own, of Spark's RW409 with Spark's message.
+    Raises SqlError located in the script: of our statements their own, of Spark's what they mean, condensed.
     """
     done = 0
 
@@ -50,8 +43,11 @@ def run_statements(
     try:
         run_script(spark, text, file, answer=answer, on_result=count_and_hand_on, on_progress=on_progress)
     except PySparkException as error:
+        if isinstance(error, SqlError):
+            raise
         part = list(split_script(text))[done]
-        raise spark_error(error, part.text).moved_into(text, part.start, part.line, part.column, file) from error
+        told = as_sql_error(error, part.text, known_names(spark))
+        raise told.moved_into(text, part.start, part.line, part.column, file) from error
 
 
 def interrupted_at(script: str, done: int, why: str) -> str:
@@ -70,22 +66,5 @@ def interrupted_at(script: str, done: int, why: str) -> str:
 
 
 def spark_error(error: PySparkException, statement: str) -> SqlError:
-    """Spark's error as one of ours: its message without the plan behind it, and its place where it tells one."""
-    try:
-        refuse_invisible(statement)
-    except SqlError as invisible:
-        return invisible
-    told = str(error).strip()
-    if place := _PLACE.search(told):
-        return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2])))
-    if place := _HEADING.search(told):
-        return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2]) - 1))
-    return SqlError(SPARK_ERROR, _BEHIND.split(told)[0], span=_word_at(statement, 1, 0))
-
-
-def _word_at(statement: str, line: int, position: int) -> Span:
-    """The word that starts at a 1-based line and a 0-based position in it."""
-    lines = statement.split("\n")
-    start = sum(len(before) + 1 for before in lines[: line - 1]) + position
-    word = _WORD.match(statement, start)
-    return Span(start=start, end=word.end() if word else start + 1, line=line, column=position + 1)
+    """Spark's error of a statement as one of ours, without near names."""
+    return as_sql_error(error, statement, KnownNames())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from rw_sql.model.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.checks.column_names import misnamed_field
 from rw_sql.plan.queries.delta_inputs import delta_inputs
 from rw_sql.plan.queries.maintenance import Maintained, decide
+from rw_sql.plan.queries.places import missing_relation, place_of, refused_query
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.queries import WHOLE, analysis
 from rw_sql.syntax.dialect.to_spark import to_spark
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.syntax.statements import Query
+
+_MOST_WORDS = 3
+"""How many words of an expression make the name that is suggested for it, at most."""
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
 """What expressions without a name have in the name that Spark makes up, and Delta Lake takes in no column name."""
@@ -75,6 +80,8 @@ def plan_query(
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
     if not inputs:
+        if own.missing:
+            raise missing_relation(snapshot, query, own.missing[0])
         raise SqlError(
             INVALID_QUERY,
             f"the query of {what} reads no source, table or materialized view, and no Delta table",
@@ -90,11 +97,11 @@ def plan_query(
         found = Maintained(schema=streamed.schema, keys=streamed.keys, refused=streamed if streamed.refusal else None)
     else:
         if columns:
-            text = yield from _renamed(text, records, columns, query, what)
+            text = yield from _renamed(text, records, columns, query, what, snapshot)
         found = yield from decide(text, records, closes_windows=closes_windows)
         found = replace(found, maintenance=_with_tables(found.maintenance, tables, records))
     if found.refused is not None:
-        raise SqlError(INVALID_QUERY, found.refused.refusal or "", hint=found.refused.hint, span=query.span)
+        raise refused_query(snapshot, query, found.refused)
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
     if unnamed is not None:
@@ -103,23 +110,26 @@ def plan_query(
         raise SqlError(
             INVALID_QUERY,
             f'column "{unnamed}" of {what} needs a name',
-            span=query.span,
-            hint=f"{written_column} AS a_name: "
-            "Delta Lake takes no spaces, brackets, commas, semicolons or = in column names",
+            span=place_of(query, unnamed),
+            hint=f"{written_column} AS {_suggested(unnamed)}: Delta Lake takes a column's name only without "
+            "spaces, brackets, commas, semicolons and =",
         )
     wrong = misnamed_field(found.schema)
     if wrong is not None:
         name, why = wrong
         said = f'column "{name}"' if name in names else f'field "{name}" of a column'
         raise SqlError(
-            INVALID_QUERY, f"{said} of {what} {why}", span=query.span, hint=f"{quoted_for_spark(name)} AS a_name"
+            INVALID_QUERY,
+            f"{said} of {what} {why}",
+            span=place_of(query, name),
+            hint=f"{quoted_for_spark(name)} AS {_suggested(name)}",
         )
     twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
     if twice is not None:
         raise SqlError(
             DUPLICATE_OBJECT,
             f'column "{twice}" occurs more than once in {what}',
-            span=query.span,
+            span=place_of(query, twice, 1),
             hint="rename one of them with AS",
         )
     return PlannedQuery(
@@ -133,6 +143,13 @@ def plan_query(
     )
 
 
+def _suggested(unnamed: str) -> str:
+    """A name for a column that has none: ``sum(amount)`` could be ``sum_amount``."""
+    words = re.findall(r"[a-z0-9]+", unnamed.lower())[:_MOST_WORDS]
+    name = "_".join(words) or "a_name"
+    return name if not name[0].isdigit() else f"n_{name}"
+
+
 def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
     """Raises SqlError where a query calls a column as hidden ones are called; what INCLUDE called so may pass."""
     given = {name for record in records for name, _ in relation_of(record).columns}
@@ -141,7 +158,7 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
             raise SqlError(
                 INVALID_QUERY,
                 f'column "{name}" of {what} cannot begin with _rw_, which names hidden columns',
-                span=query.span,
+                span=place_of(query, name),
                 hint=f"AS {name.lstrip('_')}",
             )
 
@@ -158,12 +175,17 @@ def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tup
 
 
 def _renamed(
-    text: str, records: tuple[ObjectRecord, ...], columns: tuple[str, ...], query: Query, what: str
+    text: str,
+    records: tuple[ObjectRecord, ...],
+    columns: tuple[str, ...],
+    query: Query,
+    what: str,
+    snapshot: Snapshot,
 ) -> Asking[str]:
     """The query with other names for its columns."""
     found = yield from analysis(text, tuple(relation_of(record) for record in records), form=WHOLE)
     if found.refusal is not None:
-        raise SqlError(INVALID_QUERY, found.refusal, hint=found.hint, span=query.span)
+        raise refused_query(snapshot, query, found)
     names = [name for name, _ in schema_columns(found.schema)]
     if len(names) != len(columns):
         raise SqlError(

@@ -10,6 +10,7 @@ from rw_sql.plan.requests.ask import ask
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from rw_sql.errors import ErrorCode
     from rw_sql.model.relations import Relation
 
 STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
@@ -37,7 +38,9 @@ class AnalyzeQuery:
 class QueryAnalysis:
     """The answer: the result's schema as Spark's JSON, the columns a row is replaced by (none: appended), or a refusal.
 
-    ``hint`` belongs to ``refusal``. Of a WHOLE query ``operators`` are the names that Spark has for the steps of it.
+    To ``refusal`` belong its ``hint``, its ``kind`` (None: the query cannot be kept up to date), the ``word`` of the
+    query that it is about and which of these words it is (``nth``, from 0), and the ``relation`` that is missing.
+    Of a WHOLE query ``operators`` are the names that Spark has for the steps of it.
     ``varies`` is what in a query gives another result each time, if anything does, and ``varies_in`` the step that it
     is in where that is more than a column of a projection. ``is_same``: the other text means the same.
     """
@@ -46,6 +49,10 @@ class QueryAnalysis:
     keys: tuple[str, ...] = ()
     refusal: str | None = None
     hint: str | None = None
+    kind: ErrorCode | None = None
+    word: str = ""
+    nth: int = 0
+    relation: str = ""
     operators: frozenset[str] = frozenset()
     varies: str | None = None
     varies_in: str | None = None

@@ -20,9 +20,13 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from rw_sql.errors import SPARK_ERROR, UNDEFINED_OBJECT
+from rw_sql.plan.queries.places import occurrences
 from rw_sql.plan.requests.queries import WHOLE, AnalyzeQuery, QueryAnalysis
+from rw_sql.runtime.spark.spark_errors import known_names, query_error
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -67,11 +71,31 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
                 else:
                     _check_streaming(spark, frame, "Update")
     except PySparkException as error:
-        return QueryAnalysis(refusal=_told(error), hint="the query is Spark SQL over streams; run EXPLAIN SELECT on it")
+        return _refused(spark, error, request.query)
     if refusal is not None:
         return QueryAnalysis(refusal=refusal, hint=hint)
     found = _storable(frame, keys, request)
     return replace(found, is_same=_is_same(spark, frame, request.same_as)) if request.same_as else found
+
+
+def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryAnalysis:
+    """What Spark says against a query, and of which word of it."""
+    told = query_error(error, query, known_names(spark))
+    word, nth = "", 0
+    if told.span is not None:
+        word = query[told.span.start : told.span.end]
+        nth = sum(start < told.span.start for start in occurrences(query, word))
+    relation = ""
+    if told.kind is UNDEFINED_OBJECT and told.message.startswith("relation "):
+        relation = word
+    return QueryAnalysis(
+        refusal=told.message,
+        hint=told.hint or "the query is Spark SQL over streams; run EXPLAIN SELECT on it",
+        kind=None if told.kind is SPARK_ERROR else told.kind,
+        word=word,
+        nth=nth,
+        relation=relation,
+    )
 
 
 def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
