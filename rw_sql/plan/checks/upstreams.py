@@ -68,7 +68,7 @@ def address_hint(options: Iterable[Option], *, is_switchable: bool) -> str:
     """What to look at where nobody answers."""
     told = next((option.key for option in options if _ADDRESS.search(option.key)), None)
     look = f"check {told or 'its address'}: does it run there?"
-    return f"{look}; {STORED}" if is_switchable else look
+    return f"{look} {STORED}" if is_switchable else look
 
 
 def address_place(options: Iterable[Option]) -> Span | None:

@@ -13,7 +13,7 @@ from rw_sql.model.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.checks.column_names import misnamed_field
 from rw_sql.plan.queries.delta_inputs import delta_inputs
 from rw_sql.plan.queries.maintenance import Maintained, decide
-from rw_sql.plan.queries.places import missing_relation, place_of, refused_query
+from rw_sql.plan.queries.places import missing_relation, occurrences, place_of, refused_query
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.queries import WHOLE, analysis
 from rw_sql.syntax.dialect.to_spark import to_spark
@@ -107,12 +107,13 @@ def plan_query(
     if unnamed is not None:
         is_column = any(unnamed == name for record in records for name, _ in relation_of(record).columns)
         written_column = quoted_for_spark(unnamed) if is_column else unnamed
+        if not is_column and not occurrences(query.text, unnamed):
+            written_column = unnamed.replace("count(1)", "count(*)")  # as Spark names it
         raise SqlError(
             INVALID_QUERY,
             f'column "{unnamed}" of {what} needs a name',
-            span=place_of(query, unnamed),
-            hint=f"{written_column} AS {_suggested(unnamed)}: Delta Lake takes a column's name only without "
-            "spaces, brackets, commas, semicolons and =",
+            span=place_of(query, unnamed if is_column else written_column),
+            hint=f"give it a name: {written_column} AS {_suggested(written_column)}",
         )
     wrong = misnamed_field(found.schema)
     if wrong is not None:

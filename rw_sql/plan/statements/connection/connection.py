@@ -303,7 +303,8 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     sinks = [user for user in using if isinstance(user, SinkRecord)]
     followers: tuple[SourceRecord | SinkRecord, ...] = (*users, *sinks)
     if statement.is_validated:
-        yield from _require_answer(kind, planned, name, statement.name.span)
+        written = tuple(option for change in statement.changes for option in change.options)
+        yield from _require_answer(kind, planned, name, statement.name.span, written)
     effects: list[tuple[str, Effect]] = []
     changes: list[Change] = [PutObject(record=record)]
     for user in users:
